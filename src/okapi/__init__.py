@@ -1,0 +1,22 @@
+"""Okapi: models that hold up on sites nobody labelled.
+
+Public names are loaded on first use, so that ``import okapi`` and ``okapi --help`` are quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from okapi.matching import CaliperMatcher, Matches, caliper_nn
+
+__all__ = ["CaliperMatcher", "Matches", "__version__", "caliper_nn"]
+
+_HOME = {"CaliperMatcher": "okapi.matching", "Matches": "okapi.matching", "caliper_nn": "okapi.matching"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'okapi' has no attribute {name!r}")

@@ -1,0 +1,74 @@
+"""What a matching returns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Queries and the keys each of them was matched to.
+
+    Parameters
+    ----------
+    query : Tensor of shape (m,), int64
+        Row of each matched query, ascending.
+    key : Tensor of shape (m, k), int64
+        Rows of its keys, nearest first. -1 stands where a query was kept with fewer than k keys.
+    distance : Tensor of shape (m, k), float64
+        Distance to each key; infinite where ``key`` is -1.
+    """
+
+    query: Tensor
+    key: Tensor
+    distance: Tensor
+
+    def __post_init__(self) -> None:
+        if self.query.ndim != 1 or self.key.ndim != 2 or self.key.shape != self.distance.shape:
+            raise ValueError(
+                "query must have shape (m,), key and distance the same shape (m, k); got "
+                f"{tuple(self.query.shape)}, {tuple(self.key.shape)}, {tuple(self.distance.shape)}"
+            )
+        if len(self.query) != len(self.key):
+            raise ValueError(f"query has {len(self.query)} rows, key has {len(self.key)}")
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def __repr__(self) -> str:
+        return f"Matches({len(self)} queries, k={self.k}, {self.key.device})"
+
+    @property
+    def k(self) -> int:
+        """Number of keys per query."""
+        return self.key.shape[1]
+
+    def to(self, device: torch.device | str) -> "Matches":
+        """Return the same matches on another device."""
+        return Matches(self.query.to(device), self.key.to(device), self.distance.to(device))
+
+    def to_frame(self, query_ids: Sequence[Any] | None = None, key_ids: Sequence[Any] | None = None) -> pd.DataFrame:
+        """Return one row per pair: ``query``, ``rank`` (from 1), ``key``, ``distance``.
+
+        Parameters
+        ----------
+        query_ids, key_ids : sequence, optional
+            Names of the query and key rows; row numbers by default.
+        """
+        found = (self.key >= 0).cpu().numpy()
+        row, rank = np.nonzero(found)
+        query = self.query.cpu().numpy()[row]
+        key = self.key.cpu().numpy()[found]
+        return pd.DataFrame(
+            {
+                "query": query if query_ids is None else np.asarray(query_ids)[query],
+                "rank": rank + 1,
+                "key": key if key_ids is None else np.asarray(key_ids)[key],
+                "distance": self.distance.cpu().numpy()[found],
+            }
+        )
