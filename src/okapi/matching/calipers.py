@@ -1,0 +1,193 @@
+"""Which samples and which pairs are admissible."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from okapi.matching.plans import DomainPlan, Plan, ScoreCaliper, ScorePlan, SetPlan, WindowPlan
+
+LOGIT_CLIP = 1e-6
+SCALES = ("probability", "logit")
+
+
+class Side(NamedTuple):
+    """The queries or the keys: domains (n,) int64 or (n, S) bool; propensities (n,), (n, S), or None."""
+
+    domain: Tensor
+    propensity: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calipers:
+    """Settings of the calipers.
+
+    Parameters
+    ----------
+    fixed : float in [0, 1], not 0.5, optional
+        Samples with a propensity outside ``(1 - t, t)`` have no match and are no match. 0.9 and 0.1 say the same.
+    std : float > 0, optional
+        Greatest admissible difference of propensities within a pair, in standard deviations.
+    scale : {"probability", "logit"}
+        On which the std-caliper compares propensities.
+    two_way : bool
+        Whether the fixed caliper holds for keys as well as for queries.
+    direction : (int, int), optional
+        Only queries of the first domain with keys of the second.
+    """
+
+    fixed: float | None = None
+    std: float | None = None
+    scale: str = "probability"
+    two_way: bool = True
+    direction: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.fixed is not None and not (0 <= self.fixed <= 1 and self.fixed != 0.5):
+            raise ValueError(f"fixed_caliper must be in [0, 1] and not 0.5, got {self.fixed}")
+        if self.std is not None and not (self.std > 0 and math.isfinite(self.std)):
+            raise ValueError(f"std_caliper must be a positive number, got {self.std}")
+        if self.scale not in SCALES:
+            raise ValueError(f"caliper_scale must be one of {SCALES}, got {self.scale!r}")
+
+    def admissible(self, query: Side, key: Side, *, sample: Tensor | None = None) -> "Admissible":
+        """Apply the calipers to queries and keys.
+
+        Parameters
+        ----------
+        query, key : Side
+        sample : Tensor, optional
+            Propensities whose standard deviation the std-caliper counts in, instead of the pooled deviation of the
+            admissible queries and keys of each direction.
+        """
+        return Admissible(self, query, key, sample)
+
+    def off(self) -> bool:
+        """Whether no caliper needs propensities."""
+        return self.fixed is None and self.std is None
+
+
+class Admissible:
+    """Admissible samples of a matching, and the thresholds for its pairs.
+
+    Attributes
+    ----------
+    query_rows, key_rows : Tensor of shape (n,), int64
+        Rows that pass the direction and the fixed caliper.
+    """
+
+    def __init__(self, calipers: Calipers, query: Side, key: Side, sample: Tensor | None) -> None:
+        self.calipers, self.query, self.key = calipers, query, key
+        self.sets = query.domain.ndim == 2
+        wanted = calipers.direction or (None, None)
+        self.query_rows = self._rows(query, wanted[0], calipers.fixed)
+        self.key_rows = self._rows(key, wanted[1], calipers.fixed if calipers.two_way else None)
+        if calipers.std is not None:
+            self._set_thresholds(calipers.std, sample)
+
+    def _rows(self, side: Side, domain: int | None, fixed: float | None) -> Tensor:
+        keep = torch.ones(len(side.domain), dtype=torch.bool, device=side.domain.device)
+        if domain is not None:
+            keep &= side.domain[:, domain] if self.sets else side.domain == domain
+        if fixed is not None and side.propensity is not None:
+            keep &= inside_fixed_caliper(side.propensity, fixed, sets=self.sets)
+        return keep.nonzero()[:, 0]
+
+    def _set_thresholds(self, std: float, sample: Tensor | None) -> None:
+        assert self.query.propensity is not None and self.key.propensity is not None
+        scale = self.calipers.scale
+        self.query_score = on_scale(self.query.propensity, scale, sets=self.sets)
+        self.key_score = on_scale(self.key.propensity, scale, sets=self.sets)
+        variance = None if sample is None else on_scale(sample, scale, sets=self.sets).double().var(0)
+        if self.sets:
+            self.set_threshold = self._set_threshold(std, variance)
+        elif self.query_score.ndim == 1:
+            self.window_threshold = self._window_thresholds(std, variance)
+        else:
+            self.score_caliper = self._score_caliper(std, variance)
+
+    def _set_threshold(self, std: float, variance: Tensor | None) -> Tensor:
+        if variance is None:
+            one = torch.zeros_like(self.query_rows), torch.zeros_like(self.key_rows)
+            of_queries = group_variance(self.query_score[self.query_rows], one[0], 1)[0]
+            of_keys = group_variance(self.key_score[self.key_rows], one[1], 1)[0]
+            variance = (of_queries + of_keys) / 2
+        return std * variance.mean().sqrt()
+
+    def _window_thresholds(self, std: float, variance: Tensor | None) -> dict[tuple[int, int], Tensor]:
+        of_queries = group_variance(self.query_score[self.query_rows], self.query.domain[self.query_rows], 2)
+        of_keys = group_variance(self.key_score[self.key_rows], self.key.domain[self.key_rows], 2)
+        pooled = {(a, b): (of_queries[a] + of_keys[b]) / 2 for a, b in ((0, 1), (1, 0))}
+        return {pair: std * (v if variance is None else variance).sqrt() for pair, v in pooled.items()}
+
+    def _score_caliper(self, std: float, variance: Tensor | None) -> ScoreCaliper:
+        n_domains = self.query_score.shape[1]
+        query_domain, key_domain = self.query.domain[self.query_rows], self.key.domain[self.key_rows]
+        present, group = query_domain.unique(return_inverse=True)
+        if variance is not None:
+            everywhere = variance.expand(len(present), -1)
+            cross = variance[present, None].expand(-1, n_domains)
+            return ScoreCaliper(std, present, everywhere, cross, variance)
+        of_queries = group_variance(self.query_score[self.query_rows], group, len(present))
+        cross = group_variance(self.key_score[self.key_rows][:, present], key_domain, n_domains).T
+        own = group_variance(self.key_score[self.key_rows, key_domain], key_domain, n_domains)
+        return ScoreCaliper(std, present, of_queries, cross, own)
+
+    def plan(self, query_rows: Tensor | None = None, key_rows: Tensor | None = None) -> Plan:
+        """Arrange the search among the admissible rows, or among some of them."""
+        rows = (
+            self.query_rows if query_rows is None else query_rows,
+            self.key_rows if key_rows is None else key_rows,
+            self.query.domain,
+            self.key.domain,
+        )
+        if self.calipers.std is None:
+            return SetPlan(*rows) if self.sets else DomainPlan(*rows)
+        scores = self.query_score, self.key_score
+        if self.sets:
+            return SetPlan(*rows, *scores, self.set_threshold)
+        if self.query_score.ndim == 1:
+            return WindowPlan(*rows, *scores, self.window_threshold)
+        return ScorePlan(*rows, *scores, self.score_caliper)
+
+
+def inside_fixed_caliper(propensity: Tensor, caliper: float, *, sets: bool = False) -> Tensor:
+    """Return which samples lie inside the fixed caliper, shape (n,). A caliper of 0 or 1 keeps every sample."""
+    if caliper in (0, 1):
+        return torch.ones(len(propensity), dtype=torch.bool, device=propensity.device)
+    low, high = sorted((round(1.0 - caliper, 12), float(caliper)))  # rounded: 1 - 0.9 is to be 0.1
+    if propensity.ndim == 1 or sets:
+        inside = (low < propensity.double()) & (propensity.double() < high)
+        return inside if propensity.ndim == 1 else inside.all(1)
+    return propensity.amax(1).double() < high
+
+
+def on_scale(propensity: Tensor, scale: str, *, sets: bool = False) -> Tensor:
+    """Return scores as the std-caliper compares them: as they are, logits, or for more than two domains logarithms."""
+    if scale == "probability":
+        return propensity.double() if propensity.ndim == 1 else propensity
+    clipped = propensity.double().clamp(LOGIT_CLIP, 1.0 - LOGIT_CLIP)
+    more_than_two = propensity.ndim == 2 and propensity.shape[1] > 2
+    return clipped.log() if more_than_two and not sets else clipped.logit()
+
+
+def group_variance(score: Tensor, group: Tensor, n_groups: int) -> Tensor:
+    """Return the unbiased variance of every column within every group; 0 for a group of one or none.
+
+    Parameters
+    ----------
+    score : Tensor of shape (n,) or (n, c)
+    group : Tensor of shape (n,), values in [0, n_groups)
+
+    Returns
+    -------
+    Tensor of shape (n_groups,) or (n_groups, c), float64
+    """
+    score = score.double()
+    shape = (n_groups, *score.shape[1:])
+    count = torch.bincount(group, minlength=n_groups).double().reshape(-1, *[1] * (score.ndim - 1))
+    mean = score.new_zeros(shape).index_add_(0, group, score) / count.clamp(min=1)
+    squares = score.new_zeros(shape).index_add_(0, group, (score - mean[group]).square_())
+    return squares / (count - 1).clamp(min=1)
