@@ -1,5 +1,7 @@
 """CaliperNN by brute force: a literal, slow transcription of its definition, one pair at a time, in NumPy."""
 
+from functools import cache
+
 import numpy as np
 
 
@@ -67,10 +69,17 @@ def brute_force(
         query_score = _on_scale(query_propensity, caliper_scale, n_domains, sets)
         key_score = _on_scale(key_propensity, caliper_scale, n_domains, sets)
 
+    @cache
     def sigma(a, b, d):
         of_queries = _unbiased_variance([query_score[i, d] for i in admissible_queries if query_domain[i] == a])
         of_keys = _unbiased_variance([key_score[j, d] for j in admissible_keys if key_domain[j] == b])
         return np.sqrt((of_queries + of_keys) / 2)
+
+    @cache
+    def sigma_of_sets():
+        of_queries = [_unbiased_variance(query_score[admissible_queries, d]) for d in range(n_domains)]
+        of_keys = [_unbiased_variance(key_score[admissible_keys, d]) for d in range(n_domains)]
+        return np.sqrt(np.mean((np.array(of_queries) + np.array(of_keys)) / 2))
 
     def pair_admissible(i, j):
         if sets:
@@ -78,15 +87,7 @@ def brute_force(
                 return False
             if std_caliper is None:
                 return True
-            pooled = [
-                (
-                    _unbiased_variance(query_score[admissible_queries, d])
-                    + _unbiased_variance(key_score[admissible_keys, d])
-                )
-                / 2
-                for d in range(n_domains)
-            ]
-            return np.sqrt(((query_score[i] - key_score[j]) ** 2).sum()) <= std_caliper * np.sqrt(np.mean(pooled))
+            return np.sqrt(((query_score[i] - key_score[j]) ** 2).sum()) <= std_caliper * sigma_of_sets()
         a, b = query_domain[i], key_domain[j]
         if a == b:
             return False

@@ -44,8 +44,8 @@ def caliper_nn(
         The domain of each sample, or the set of its domain labels. Pairs of one domain, or of sets that share a label,
         are not admissible.
     query_propensity, key_propensity : tensor or array of shape (n,) or (n, S), optional
-        Two domains 0 and 1: the probability of domain 1, shape (n,). More: the probability of each domain, shape (n, S).
-        Sets of labels: the score of each label, shape (n, S). Needed by either caliper only.
+        Two domains 0 and 1: the probability of domain 1, shape (n,). More: that of each domain, shape (n, S). Sets of
+        labels: the score of each label, shape (n, S). Needed by the calipers only.
     k : int
         Keys per query.
     fixed_caliper : float in [0, 1], not 0.5, optional
@@ -80,9 +80,7 @@ def caliper_nn(
     3      3     1    1       0.1
     4      4     1    2       1.0
     """
-    calipers = Calipers(
-        fixed=fixed_caliper, std=std_caliper, scale=caliper_scale, two_way=two_way, direction=direction
-    )
+    calipers = Calipers(fixed=fixed_caliper, std=std_caliper, scale=caliper_scale, two_way=two_way, direction=direction)
     check_k(k)
     query_vectors = check_vectors(queries, "queries")
     device = query_vectors.device
@@ -94,21 +92,17 @@ def caliper_nn(
     _check_sides_agree(query, key)
 
     if device.type == "mps":  # has no float64, in which distances are settled
-        on_cpu = (side._replace(domain=side.domain.cpu(), propensity=_cpu(side.propensity)) for side in (query, key))
-        return _match(query_vectors.cpu(), key_vectors.cpu(), *on_cpu, calipers, k).to(device)
+        cpu = torch.device("cpu")
+        return _match(query_vectors.cpu(), key_vectors.cpu(), query.to(cpu), key.to(cpu), calipers, k).to(device)
     return _match(query_vectors, key_vectors, query, key, calipers, k)
 
 
 def _match(queries: Tensor, keys: Tensor, query: Side, key: Side, calipers: Calipers, k: int) -> Matches:
     plan = calipers.admissible(query, key).plan()
     distance, index = nearest(queries, keys, plan, k)
-    rows, order = plan.query_order.sort()
+    order = plan.query_order.argsort()
     order = order[index[order, -1] >= 0]
     return Matches(plan.query_order[order], index[order], distance[order])
-
-
-def _cpu(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.cpu()
 
 
 def check_k(k: int) -> None:
@@ -165,7 +159,7 @@ def check_side(
         if not calipers.off():
             raise ValueError(f"{name}_propensity is needed by fixed_caliper and std_caliper, got None")
         return Side(domains, None)
-    scores = _check_propensity(to_tensor(propensity, f"{name}_propensity", device), f"{name}_propensity", n)
+    scores = check_propensity(to_tensor(propensity, f"{name}_propensity", device), f"{name}_propensity", n)
     if sets and scores.shape != domains.shape:
         raise ValueError(
             f"{name}_propensity must have the shape of {name}_domain {tuple(domains.shape)} for sets of labels, "
@@ -195,7 +189,8 @@ def _check_domain(domain: Tensor, name: str, n: int) -> Tensor:
     return domain.long()
 
 
-def _check_propensity(propensity: Tensor, name: str, n: int) -> Tensor:
+def check_propensity(propensity: Tensor, name: str, n: int) -> Tensor:
+    """Return floating scores in [0, 1] of shape (n,) or (n, S)."""
     if propensity.ndim not in (1, 2) or len(propensity) != n:
         raise ValueError(f"{name} must have shape ({n},) or ({n}, S), got {tuple(propensity.shape)}")
     if not propensity.is_floating_point():
@@ -223,9 +218,10 @@ def _check_sides_agree(query: Side, key: Side) -> None:
         )
     if (query.propensity is None) != (key.propensity is None):
         raise ValueError("query_propensity and key_propensity must be given together")
-    if query.propensity is not None and key.propensity is not None:
-        if query.propensity.shape[1:] != key.propensity.shape[1:]:
-            raise ValueError(
-                "query_propensity and key_propensity must have the same width, "
-                f"got shapes {tuple(query.propensity.shape)} and {tuple(key.propensity.shape)}"
-            )
+    if query.propensity is None or key.propensity is None:
+        return
+    if query.propensity.shape[1:] != key.propensity.shape[1:]:
+        raise ValueError(
+            "query_propensity and key_propensity must have the same width, "
+            f"got shapes {tuple(query.propensity.shape)} and {tuple(key.propensity.shape)}"
+        )

@@ -19,6 +19,10 @@ class Side(NamedTuple):
     domain: Tensor
     propensity: Tensor | None
 
+    def to(self, device: torch.device) -> "Side":
+        """Return the same side on another device."""
+        return Side(self.domain.to(device), None if self.propensity is None else self.propensity.to(device))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Calipers:
@@ -96,7 +100,8 @@ class Admissible:
         return keep.nonzero()[:, 0]
 
     def _set_thresholds(self, std: float, sample: Tensor | None) -> None:
-        assert self.query.propensity is not None and self.key.propensity is not None
+        assert self.query.propensity is not None
+        assert self.key.propensity is not None
         scale = self.calipers.scale
         self.query_score = on_scale(self.query.propensity, scale, sets=self.sets)
         self.key_score = on_scale(self.key.propensity, scale, sets=self.sets)

@@ -1,12 +1,11 @@
 """What a matching returns."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 
@@ -52,12 +51,12 @@ class Matches:
         """Return the same matches on another device."""
         return Matches(self.query.to(device), self.key.to(device), self.distance.to(device))
 
-    def to_frame(self, query_ids: Sequence[Any] | None = None, key_ids: Sequence[Any] | None = None) -> pd.DataFrame:
+    def to_frame(self, query_ids: ArrayLike | None = None, key_ids: ArrayLike | None = None) -> pd.DataFrame:
         """Return one row per pair: ``query``, ``rank`` (from 1), ``key``, ``distance``.
 
         Parameters
         ----------
-        query_ids, key_ids : sequence, optional
+        query_ids, key_ids : array of shape (n,) and (m,), optional
             Names of the query and key rows; row numbers by default.
         """
         found = (self.key >= 0).cpu().numpy()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BLOCK = 128  # queries per block: enough rows for an efficient matrix product, few enough for narrow windows
+BLOCK = 64  # queries per block: enough rows for an efficient matrix product, few enough for narrow windows
 SMALL_GROUP = 4  # a query domain with fewer queries than this is searched together with others
 
 Columns = slice | Tensor
@@ -135,6 +135,12 @@ class DomainPlan(Plan):
             same = self.query_domain[rows, None] == self.key_domain[start:stop]
             scores[:, start - columns.start : stop - columns.start].masked_fill_(same, torch.inf)
 
+    def count_pairs(self) -> int:
+        """See `Plan`."""
+        own = torch.searchsorted(self.key_domain, self.query_domain, right=True)
+        own -= torch.searchsorted(self.key_domain, self.query_domain)
+        return len(self.query_order) * len(self.key_order) - int(own.sum())
+
 
 class WindowPlan(Plan):
     """Two domains, std-caliper: keys sorted by propensity, so each query's admissible keys are one window.
@@ -210,8 +216,8 @@ def _sorted_side(rows: Tensor, domain: Tensor, score: Tensor, which: int) -> tup
 def _windows(query_score: Tensor, key_score: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
     """Return first and last + 1 position of the keys with ``|query - key| <= threshold``; both inputs ascending.
 
-    The bisection evaluates that very difference, which rounding keeps monotone: a pair on the caliper's edge is judged as
-    it would be alone.
+    The bisection evaluates that very difference, which rounding keeps monotone: a pair on the caliper's edge is judged
+    as it would be alone.
     """
     first = _bisect(query_score, key_score, lambda q, k: q - k <= threshold)
     last = _bisect(query_score, key_score, lambda q, k: k - q > threshold)
@@ -306,7 +312,7 @@ class ScorePlan(Plan):
         self._set_blocks()
 
     def _set_blocks(self) -> None:
-        domains, sizes = torch.unique_consecutive(self.query_domain, return_counts=True)
+        sizes = torch.unique_consecutive(self.query_domain, return_counts=True)[1]
         everything = (slice(0, len(self.key_order)),)
         singles: list[slice] = []
         mixed: list[slice] = []

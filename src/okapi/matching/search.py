@@ -6,6 +6,7 @@ tells whether a key that was not fetched could belong to the result; for the few
 within the bound is re-scored. So the result is exact and depends neither on block sizes nor on an offset of the data.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +22,6 @@ GROUPS = 16  # columns per group when the best groups are selected before the be
 EPSILON = torch.finfo(torch.float32).eps / 2
 
 
-@torch.no_grad()
 def nearest(queries: Tensor, keys: Tensor, plan: Plan, k: int) -> tuple[Tensor, Tensor]:
     """Find the k nearest admissible keys of every query of the plan.
 
@@ -40,64 +40,90 @@ def nearest(queries: Tensor, keys: Tensor, plan: Plan, k: int) -> tuple[Tensor, 
     index : Tensor of the same shape, int64
         Rows of ``keys``, nearest first, ties to the lower row; -1 where there is none.
     """
-    if not len(plan.query_order) or not len(plan.key_order):
-        shape = len(plan.query_order), k
-        return queries.new_full(shape, torch.inf, dtype=torch.float64), torch.full(shape, -1, device=queries.device)
-    with _full_precision(queries.device):
-        search = _Search(queries, keys, plan, k)
-        score, position = search.candidates()
-        return search.settle(score, position)
+    return Search(queries, keys, plan).nearest(k)
 
 
-class _Search:
-    def __init__(self, queries: Tensor, keys: Tensor, plan: Plan, k: int) -> None:
-        self.queries, self.keys, self.plan, self.k = queries, keys, plan, k
-        self.fetch = k + MARGIN
-        center, self.scale = _center_and_scale(queries, keys)
-        self.q = _prepare(queries, plan.query_order, center, self.scale)
-        self.kt = _prepare(keys, plan.key_order, center, self.scale)
-        self.half_norm = _squared_norm(self.kt).div_(2)
-        self.q_norm = _squared_norm(self.q)
-        self.error = self._error_bound()
-        self.half_norm = self.half_norm.float()
+class Search:
+    """Searches among keys prepared once: for all queries, or again for some after keys were removed.
+
+    Parameters
+    ----------
+    queries : Tensor of shape (n, d)
+    keys : Tensor of shape (m, d)
+    plan : Plan
+    """
+
+    @torch.no_grad()
+    def __init__(self, queries: Tensor, keys: Tensor, plan: Plan) -> None:
+        self.queries, self.keys, self.plan = queries, keys, plan
         self._scores = torch.empty(0, device=queries.device)
         self._gathered = torch.empty(0, device=queries.device)
+        self.empty = not len(plan.query_order) or not len(plan.key_order)
+        if self.empty:
+            return
+        center, self.scale = _center_and_scale(queries, keys)
+        self.q_sorted, self.q_norm = _prepare(queries, plan.query_order, center, self.scale)
+        self.k_sorted, k_norm = _prepare(keys, plan.key_order, center, self.scale)
+        self.half_norm = (k_norm / 2).float()
+        self.error = self._error_bound(self.q_norm.sqrt(), k_norm.amax().sqrt())
 
-    def _error_bound(self) -> Tensor:
-        """Bound what rounding can do to a query's scores: inputs, product, sum; in any order of summation."""
-        q = self.q_norm.sqrt()
-        k = (self.half_norm.amax() * 2).sqrt()
-        width = self.q.shape[1]
+    @torch.no_grad()
+    def nearest(self, k: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return distances and key rows, each (r, k), of all queries or of those at positions ``rows``, ascending."""
+        n_rows = len(self.plan.query_order) if rows is None else len(rows)
+        if self.empty or not n_rows:
+            distance = torch.full((n_rows, k), torch.inf, dtype=torch.float64, device=self.queries.device)
+            return distance, torch.full((n_rows, k), -1, device=self.queries.device)
+        with _full_precision(self.queries.device):
+            score, position = self._candidates(k + MARGIN, rows)
+            return self._settle(k, score, position, rows)
+
+    def remove(self, position: Tensor) -> None:
+        """Leave the keys at these positions of the plan's order out from now on."""
+        self.half_norm[position] = torch.inf
+
+    def _error_bound(self, q: Tensor, k: Tensor) -> Tensor:
+        """Bound what rounding can do to the scores of queries of norm q (n,) with keys of norm at most k.
+
+        Counts the rounding of the inputs, of the product in any order of summation, and of the norms.
+        """
+        width = self.q_sorted.shape[1]
         return 1.01 * EPSILON * ((width + 8) * q * k + 4 * k.square() + 4 * q.square())
 
-    def candidates(self) -> tuple[Tensor, Tensor]:
+    def _candidates(self, fetch: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the ``fetch`` best scores of every query, ascending, and the positions of their keys."""
-        shape = len(self.q), self.fetch
-        best = torch.full(shape, torch.inf, device=self.q.device)
-        where = torch.full(shape, -1, device=self.q.device)
-        for block in self.plan.blocks:
-            first = True
-            for columns in column_chunks(self.plan, block, CHUNK):
-                score, position = _smallest(self.scores(block, block.rows, columns), self.fetch)
-                if isinstance(columns, slice):
-                    position += columns.start
-                else:
-                    position = columns[position.clamp_(max=len(columns) - 1)]  # beyond: padding, whose score is infinite
-                if not first:
-                    score = torch.cat([best[block.rows], score], 1)
-                    position = torch.cat([where[block.rows], position], 1)
-                    score, order = score.topk(self.fetch, dim=1, largest=False)
+        n_rows = len(self.q_sorted) if rows is None else len(rows)
+        best = torch.full((n_rows, fetch), torch.inf, device=self.q_sorted.device)
+        where = torch.full((n_rows, fetch), -1, device=self.q_sorted.device)
+        for block, at in self._blocks(rows):
+            in_block = block.rows if rows is None else rows[at]
+            for number, columns in enumerate(column_chunks(self.plan, block, CHUNK)):
+                score, column = _smallest(self._block_scores(block, in_block, columns), fetch)
+                position = _position(columns, column)
+                if number:
+                    score = torch.cat([best[at], score], 1)
+                    position = torch.cat([where[at], position], 1)
+                    score, order = score.topk(fetch, dim=1, largest=False)
                     position = position.gather(1, order)
-                best[block.rows, : score.shape[1]] = score
-                where[block.rows, : score.shape[1]] = position
-                first = False
+                best[at, : score.shape[1]] = score
+                where[at, : score.shape[1]] = position
         where.masked_fill_(best.isinf(), -1)
         return best, where
 
-    def scores(self, block: Block, rows: slice | Tensor, columns: Columns) -> Tensor:
+    def _blocks(self, rows: Tensor | None) -> Iterator[tuple[Block, slice]]:
+        """Yield the blocks that hold queries looked for, with the place of these among all that are."""
+        if rows is None:
+            yield from ((block, block.rows) for block in self.plan.blocks)
+            return
+        ends = torch.tensor([(block.rows.start, block.rows.stop) for block in self.plan.blocks], device=rows.device)
+        for block, (start, stop) in zip(self.plan.blocks, torch.searchsorted(rows, ends).tolist(), strict=True):
+            if start < stop:
+                yield block, slice(start, stop)
+
+    def _block_scores(self, block: Block, rows: slice | Tensor, columns: Columns) -> Tensor:
         """Return ``|k|^2 / 2 - q.k`` of queries and keys, infinite where inadmissible; valid until the next call."""
-        q, half_norm = self.q[rows], self.half_norm[columns]
-        keys = self.kt[columns] if isinstance(columns, slice) else self._gather(columns)
+        q, half_norm = self.q_sorted[rows], self.half_norm[columns]
+        keys = self.k_sorted[columns] if isinstance(columns, slice) else self._gather(columns)
         width = -(-len(keys) // GROUPS) * GROUPS
         out = self._scratch(len(q), width)
         torch.addmm(half_norm, q, keys.T, alpha=-1, out=out[:, : len(keys)])
@@ -107,41 +133,45 @@ class _Search:
 
     def _scratch(self, n_rows: int, width: int) -> Tensor:
         if self._scores.numel() < n_rows * width:
-            self._scores = torch.empty(n_rows * width, device=self.q.device)
+            self._scores = torch.empty(n_rows * width, device=self.q_sorted.device)
         return self._scores[: n_rows * width].view(n_rows, width)
 
     def _gather(self, columns: Tensor) -> Tensor:
         if len(self._gathered) < len(columns):
-            self._gathered = torch.empty(min(CHUNK, len(self.kt)), self.kt.shape[1], device=self.q.device)
-        return torch.index_select(self.kt, 0, columns, out=self._gathered[: len(columns)])
+            self._gathered = torch.empty(
+                min(CHUNK, len(self.k_sorted)), self.k_sorted.shape[1], device=self.q_sorted.device
+            )
+        return torch.index_select(self.k_sorted, 0, columns, out=self._gathered[: len(columns)])
 
-    def settle(self, score: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+    def _settle(self, k: int, score: Tensor, position: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Re-score candidates exactly, few at first, until no key left out can belong to the result."""
-        rows = torch.arange(len(position), device=position.device)
-        distance = torch.full((len(position), self.k), torch.inf, dtype=torch.float64, device=position.device)
-        index = torch.full_like(position[:, : self.k], -1)
-        for width in (self.k, self.fetch):
-            distance[rows], index[rows] = self._rescore(rows, position[rows, :width])
-            # The first candidate left out (or the last fetched) bounds all that were not looked at.
-            next_score = score[rows, min(width, self.fetch - 1)].double() - self.error[rows]
-            bound = (self.q_norm[rows] + 2 * next_score) / self.scale**2
-            rows = rows[(distance[rows, -1] >= bound) & next_score.isfinite()]
-            if not len(rows):
+        fetch = position.shape[1]
+        rows = torch.arange(len(position), device=position.device) if rows is None else rows
+        distance = torch.full((len(position), k), torch.inf, dtype=torch.float64, device=position.device)
+        index = torch.full_like(position[:, :k], -1)
+        open_ = torch.arange(len(position), device=position.device)
+        for width in (k, fetch):
+            distance[open_], index[open_] = self._rescore(k, rows[open_], position[open_, :width])
+            # The first candidate left out, or the last one fetched, bounds all that were not looked at.
+            next_score = score[open_, min(width, fetch - 1)].double() - self.error[rows[open_]]
+            bound = (self.q_norm[rows[open_]] + 2 * next_score) / self.scale**2
+            open_ = open_[(distance[open_, -1] >= bound) & next_score.isfinite()]
+            if not len(open_):
                 break
         else:
-            distance[rows], index[rows] = self._exhaust(rows, distance[rows, -1])
+            distance[open_], index[open_] = self._exhaust(rows[open_], distance[open_, -1], k)
         return distance.sqrt_(), index
 
-    def _rescore(self, rows: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+    def _rescore(self, k: int, rows: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared distance and row of the k nearest of each query's candidates (r, c)."""
-        index = self.plan.key_order[position.clamp(min=0)].masked_fill_(position < 0, torch.iinfo(torch.int64).max)
+        last = torch.iinfo(torch.int64).max
+        index = self.plan.key_order[position.clamp(min=0)].masked_fill_(position < 0, last)
         index = index.sort(1).values  # so that a stable sort by distance leaves ties in order of their row
-        missing = index == torch.iinfo(torch.int64).max
-        index.masked_fill_(missing, 0)
-        distance = self._squared_distance(rows, index).masked_fill_(missing, torch.inf)
+        missing = index == last
+        distance = self._squared_distance(rows, index.masked_fill_(missing, 0)).masked_fill_(missing, torch.inf)
         distance, order = distance.sort(dim=1, stable=True)
         index = index.masked_fill_(missing, -1).gather(1, order)
-        return distance[:, : self.k], index[:, : self.k]
+        return distance[:, :k], index[:, :k]
 
     def _squared_distance(self, rows: Tensor, index: Tensor) -> Tensor:
         """Return the sums of squared differences (r, c), float64, of queries (r,) and keys (r, c)."""
@@ -150,26 +180,23 @@ class _Search:
         step = max(1, RESCORE_ELEMENTS // (max(1, index.shape[1]) * max(1, self.keys.shape[1])))
         for start in range(0, len(index), step):
             part = slice(start, start + step)
-            keys = self.keys[index[part]].double()
-            out[part] = keys.sub_(self.queries[query[part], None].double()).square_().sum(-1)
+            keys = self.keys.index_select(0, index[part].flatten()).double().unflatten(0, index[part].shape)
+            queries = self.queries.index_select(0, query[part]).double()
+            out[part] = keys.sub_(queries[:, None]).square_().sum(-1)
         return out
 
-    def _exhaust(self, rows: Tensor, kth: Tensor) -> tuple[Tensor, Tensor]:
+    def _exhaust(self, rows: Tensor, kth: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Re-score every key that the error bound lets be as near as the k-th found so far."""
         limit = ((kth * self.scale**2 - self.q_norm[rows]) / 2 + self.error[rows]).float()
         limit = torch.nextafter(limit, torch.full_like(limit, torch.inf))
-        found = _Nearest(len(rows), self.k, rows.device)
-        for block in self.plan.blocks:
-            inside = ((rows >= block.rows.start) & (rows < block.rows.stop)).nonzero()[:, 0]
-            if not len(inside):
-                continue
+        found = _Nearest(len(rows), k, rows.device)
+        for block, at in self._blocks(rows):
             for columns in column_chunks(self.plan, block, CHUNK):
-                near = self.scores(block, rows[inside], columns) <= limit[inside, None]
+                near = self._block_scores(block, rows[at], columns) <= limit[at, None]
                 row, column = near.nonzero(as_tuple=True)
-                position = column + columns.start if isinstance(columns, slice) else columns[column]
-                index = self.plan.key_order[position]
-                distance = self._squared_distance(rows[inside][row], index[:, None])[:, 0]
-                found.add(inside[row], distance, index)
+                index = self.plan.key_order[_position(columns, column)]
+                distance = self._squared_distance(rows[at][row], index[:, None])[:, 0]
+                found.add(row + at.start, distance, index)
         return found.table()
 
 
@@ -183,8 +210,10 @@ class _Nearest:
         self.index = torch.empty(0, dtype=torch.int64, device=device)
 
     def add(self, row: Tensor, distance: Tensor, index: Tensor) -> None:
-        row, distance, index = torch.cat([self.row, row]), torch.cat([self.distance, distance]), torch.cat(
-            [self.index, index]
+        row, distance, index = (
+            torch.cat([self.row, row]),
+            torch.cat([self.distance, distance]),
+            torch.cat([self.index, index]),
         )
         order = index.argsort(stable=True)
         order = order[distance[order].argsort(stable=True)]
@@ -201,6 +230,11 @@ class _Nearest:
         rank = self._rank(self.row)
         distance[self.row, rank], index[self.row, rank] = self.distance, self.index
         return distance, index
+
+
+def _position(columns: Columns, column: Tensor) -> Tensor:
+    """Return where columns of a chunk stand in the order of the keys; padding, whose score is infinite, anywhere."""
+    return column + columns.start if isinstance(columns, slice) else columns[column.clamp(max=len(columns) - 1)]
 
 
 def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -223,28 +257,33 @@ def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
     """Return a centre of the data and a power of two that brings centred values near one, against overflow."""
-    center = keys[: 1 << 16].double().mean(0)
+    center = keys[:: max(1, len(keys) // 4096)].double().mean(0)
     reach = torch.stack([x.double() for side in (queries, keys) for x in side.aminmax()]).abs().amax()
     spread = float(reach + center.abs().amax())
-    return center, 2.0 ** -torch.tensor(max(spread, 1e-300)).log2().ceil().item()
+    exponent = math.frexp(spread)[1] if spread else 0
+    return center, 2.0 ** -max(-500, min(500, exponent))
 
 
-def _prepare(vectors: Tensor, order: Tensor, center: Tensor, scale: float) -> Tensor:
-    """Return the rows in ``order``, centred and scaled, float32; in pieces, so that no wider copy is made of the whole."""
+def _prepare(vectors: Tensor, order: Tensor, center: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Return the rows in ``order``, centred, scaled, float32, and their squared norms, float64.
+
+    Works in pieces that stay in the cache, so that no wider copy is made of the whole.
+    """
     out = torch.empty(len(order), vectors.shape[1], device=vectors.device)
-    for start in range(0, len(order), CHUNK):
-        part = slice(start, start + CHUNK)
-        rows = vectors[order[part]]
-        rows = rows if rows.dtype == torch.float64 else rows.float()
-        out[part] = (rows - center.to(rows.dtype)).mul_(scale)
-    return out
-
-
-def _squared_norm(vectors: Tensor) -> Tensor:
-    out = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
-    for start in range(0, len(vectors), CHUNK):
-        out[start : start + CHUNK] = vectors[start : start + CHUNK].double().square_().sum(1)
-    return out
+    norm = torch.empty(len(order), dtype=torch.float64, device=vectors.device)
+    precise = vectors.dtype == torch.float64
+    center = center if precise else center.float()
+    step = max(1, RESCORE_ELEMENTS // max(1, vectors.shape[1]))
+    for start in range(0, len(order), step):
+        part = slice(start, start + step)
+        if vectors.dtype == torch.float32:
+            torch.index_select(vectors, 0, order[part], out=out[part])
+            out[part].sub_(center).mul_(scale)
+        else:
+            rows = vectors[order[part]]
+            out[part] = (rows if precise else rows.float()).sub_(center).mul_(scale)
+        norm[part] = out[part].double().square_().sum(1)
+    return out, norm
 
 
 @contextmanager

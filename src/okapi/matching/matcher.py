@@ -1,0 +1,407 @@
+"""CaliperMatcher: matching across domains in scikit-learn's manner."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from torch import Tensor
+
+from okapi.matching.balance import Balance, balance
+from okapi.matching.caliper_nn import check_k, check_propensity, check_vectors, to_tensor
+from okapi.matching.calipers import Admissible, Calipers, Side, on_scale
+from okapi.matching.covariates import DISTANCES, Covariates, Metric
+from okapi.matching.effect import Effect, effect
+from okapi.matching.greedy import ORDERS, match_without_replacement
+from okapi.matching.matches import Matches
+from okapi.matching.propensity import Propensity, at_temperature
+from okapi.matching.removed import removed, strata
+from okapi.matching.search import nearest
+from okapi.matching.weights import effective_sample_size, matching_weights
+
+Array = NDArray[Any]
+
+ESTIMANDS = {"both": None, "att": (1, 0), "atc": (0, 1)}
+
+
+class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
+    """Match samples to their nearest neighbours in other domains, inside calipers on the propensity score.
+
+    Parameters
+    ----------
+    k : int
+        Keys per query.
+    fixed_caliper, std_caliper, caliper_scale, two_way
+        As in `caliper_nn`.
+    caliper_sd : {"pooled", "all"}
+        The deviation that ``std_caliper`` counts in: pooled over the admissible queries and keys of the two domains, or
+        that of all samples fitted, as in MatchIt.
+    temperature : float > 0
+        Divides the logits of the propensities.
+    propensity : scikit-learn classifier, optional
+        Estimates the propensities; by default logistic regression with inverse-frequency weights, see `Propensity`.
+    distance : {"euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensity"}
+    replace : bool
+        Whether a key may be matched to several queries. False: queries choose in turn, see ``order``.
+    order : {"largest", "closest", "data"}, optional
+        Who chooses first without replacement: the largest propensity of its own domain, the closest pair, or the first
+        row. By default "largest" where propensities are in use, else "data", as in MatchIt.
+    exact : list of column names or numbers, optional
+        Columns that must be equal within a pair.
+    estimand : {"both", "att", "atc"}
+        "att": queries are the samples of the second of two domains (the treated), keys those of the first; "atc" the
+        reverse; "both": every domain is matched to all others.
+    allow_fewer : bool
+        Keep queries that have some keys but fewer than k; missing keys are -1 in `Matches`.
+
+    Attributes
+    ----------
+    domains_ : array of shape (S,)
+        The domains, in order of their numbers.
+    domain_ : array of shape (n,) or (n, S)
+        The number, or set of labels, of each sample fitted.
+    covariates_ : array of shape (n, p)
+        The samples fitted as numbers, categories as one column for each level.
+    covariate_names_ : list of str
+    propensity_ : array of shape (n,) or (n, S)
+        Propensities at the temperature; estimated in `fit` where the settings need them, else when first asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from okapi.matching import CaliperMatcher
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(300, 4)) + np.repeat([[0.0], [0.5]], 150, axis=0)
+    >>> site = np.repeat(["north", "south"], 150)
+    >>> matcher = CaliperMatcher(k=2, std_caliper=0.2).fit(x, site)
+    >>> matches = matcher.match()
+    >>> matcher.balance(matches).summary()["max_abs_smd_after"] < 0.25
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        k: int = 1,
+        fixed_caliper: float | None = None,
+        std_caliper: float | None = None,
+        caliper_scale: str = "probability",
+        caliper_sd: str = "pooled",
+        two_way: bool = True,
+        temperature: float = 1.0,
+        propensity: Any = None,
+        distance: str = "euclidean",
+        replace: bool = True,
+        order: str | None = None,
+        exact: Sequence[Any] | None = None,
+        estimand: str = "both",
+        allow_fewer: bool = False,
+    ) -> None:
+        self.k = k
+        self.fixed_caliper = fixed_caliper
+        self.std_caliper = std_caliper
+        self.caliper_scale = caliper_scale
+        self.caliper_sd = caliper_sd
+        self.two_way = two_way
+        self.temperature = temperature
+        self.propensity = propensity
+        self.distance = distance
+        self.replace = replace
+        self.order = order
+        self.exact = exact
+        self.estimand = estimand
+        self.allow_fewer = allow_fewer
+
+    def fit(self, X: Any, domain: ArrayLike, *, propensity_scores: ArrayLike | None = None) -> "CaliperMatcher":
+        """Learn propensities and the scale of the covariates.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or DataFrame
+        domain : array of shape (n,), any labels; or (n, S), booleans
+            The domain of each sample, or the set of its domain labels.
+        propensity_scores : array of shape (n,) or (n, S), optional
+            Given propensities, of the second of two domains or of each domain in sorted order; ``temperature`` applies.
+        """
+        self._check_settings()
+        self._covariates = Covariates(X)
+        self.covariates_ = self._numbers(X, reset=True)
+        self.covariate_names_ = self._covariates.names
+        self._ids = X.index.to_numpy() if isinstance(X, pd.DataFrame) else None
+        self._strata_values = self._exact_values(X)
+        self._set_domains(domain, len(self.covariates_))
+        self._matches: Matches | None = None
+        self._model: Propensity | None = None
+        self._scores: Array | None = None
+        if propensity_scores is not None:
+            self._scores = self._given_scores(propensity_scores, len(self.covariates_))
+        elif self._needs_propensity():
+            self._estimate_propensity()
+        if self.distance != "propensity":
+            group = np.unique(self.domain_, axis=0, return_inverse=True)[1].reshape(-1)
+            self._metric = Metric(self.distance, self.covariates_, group, self._covariates)
+        self._vectors = self._to_vectors(self.covariates_, self._scores)
+        return self
+
+    def match(
+        self, X: Any = None, domain: ArrayLike | None = None, *, propensity_scores: ArrayLike | None = None
+    ) -> Matches:
+        """Match the samples fitted among themselves, or new samples X as queries to the samples fitted as keys.
+
+        Returns
+        -------
+        Matches
+            Rows of the queries (fitted or new) and rows of the samples fitted as keys.
+        """
+        check_is_fitted(self)
+        if X is None:
+            if self._matches is None:
+                self._matches = self._match(self._vectors, self._fitted_side(), self._strata_values)
+            return self._matches
+        if domain is None:
+            raise ValueError("domain is needed with X")
+        numbers = self._numbers(X, reset=False)
+        codes = self._codes(domain, len(numbers))
+        scores = self._new_scores(numbers, propensity_scores)
+        return self._match(self._to_vectors(numbers, scores), _side(codes, scores), self._exact_values(X))
+
+    def balance(
+        self,
+        matches: Matches | None = None,
+        *,
+        X: Any = None,
+        domain: ArrayLike | None = None,
+        denominator: Literal["pooled", "query", "key"] = "pooled",
+    ) -> Balance:
+        """Compare the covariates of matched samples, before and after; X and domain where new samples were matched."""
+        matches = self.match() if matches is None else matches
+        queries, codes = self.covariates_, self.domain_
+        if X is not None and domain is not None:
+            queries = self._numbers(X, reset=False)
+            codes = self._codes(domain, len(queries))
+        return balance(
+            queries,
+            self.covariates_,
+            query_domain=codes,
+            key_domain=self.domain_,
+            matches=matches,
+            names=self.covariate_names_,
+            denominator=denominator,
+            domain_names=[str(name) for name in self.domains_],
+        )
+
+    def to_frame(self, matches: Matches | None = None) -> pd.DataFrame:
+        """Return one row per pair, with the index of the DataFrame fitted as ids."""
+        matches = self.match() if matches is None else matches
+        return matches.to_frame(self._ids, self._ids)
+
+    def weights(self, matches: Matches | None = None) -> Array:
+        """Return the matching weight of every sample fitted, shape (n,): as a query and as a key together."""
+        matches = self.match() if matches is None else matches
+        as_query, as_key = matching_weights(matches, len(self.covariates_), len(self.covariates_))
+        return as_query + as_key
+
+    def effective_sample_size(self, matches: Matches | None = None) -> float:
+        """Return the effective number of keys: far below their count where few keys serve many queries."""
+        matches = self.match() if matches is None else matches
+        return effective_sample_size(matching_weights(matches, len(self.covariates_), len(self.covariates_))[1])
+
+    def effect(self, outcome: ArrayLike, matches: Matches | None = None) -> Effect:
+        """Return the difference of the mean outcome between queries and their keys; needs one direction.
+
+        Parameters
+        ----------
+        outcome : array of shape (n,)
+            Of every sample fitted.
+        """
+        if self.estimand == "both":
+            raise ValueError('effect needs estimand="att" or "atc", with "both" queries and keys are the same samples')
+        return effect(outcome, matches=self.match() if matches is None else matches)
+
+    def removed(self, matches: Matches | None = None) -> pd.DataFrame:
+        """Return what each rule left: queries, keys and pairs, step by step, with the thresholds in use."""
+        matches = self.match() if matches is None else matches
+        side = self._fitted_side()
+        return removed(self._calipers(), side, self._sample(), self._strata_values, matches, list(self.domains_))
+
+    @property
+    def propensity_(self) -> Array:
+        """Propensities of the samples fitted."""
+        check_is_fitted(self)
+        if self._scores is None:
+            self._estimate_propensity()
+        assert self._scores is not None
+        return self._scores
+
+    def _check_settings(self) -> None:
+        check_k(self.k)
+        _check_choice("caliper_sd", self.caliper_sd, ("pooled", "all"))
+        _check_choice("distance", self.distance, DISTANCES)
+        _check_choice("estimand", self.estimand, tuple(ESTIMANDS))
+        if self.order is not None:
+            _check_choice("order", self.order, ORDERS)
+        self._calipers()
+
+    def _calipers(self) -> Calipers:
+        return Calipers(
+            fixed=self.fixed_caliper,
+            std=self.std_caliper,
+            scale=self.caliper_scale,
+            two_way=self.two_way,
+            direction=ESTIMANDS[self.estimand],
+        )
+
+    def _needs_propensity(self) -> bool:
+        ordered = not self.replace and self.order == "largest"
+        return not self._calipers().off() or self.distance == "propensity" or ordered
+
+    def _numbers(self, X: Any, *, reset: bool) -> Array:
+        """Return X as finite numbers, float16 as float32; sets and checks scikit-learn's feature attributes."""
+        if self._covariates.levels:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return np.asarray(check_array(self._covariates.encode(X), input_name="X"))
+        if getattr(X, "dtype", None) == np.float16:
+            X = X.astype(np.float32)
+        return np.asarray(validate_data(self, X, reset=reset, dtype=(np.float64, np.float32), ensure_min_samples=1))
+
+    def _set_domains(self, domain: ArrayLike, n: int) -> None:
+        labels = np.asarray(domain)
+        if labels.ndim == 2 and labels.dtype == bool:
+            self.domains_ = np.arange(labels.shape[1])
+        else:
+            labels = _check_labels(labels, n)
+            self.domains_ = np.unique(labels)
+            if len(self.domains_) < 2:
+                raise ValueError(f"domain must hold at least two domains, got only {self.domains_[0]!r} (1 class)")
+        if self.estimand != "both" and len(self.domains_) != 2:
+            raise ValueError(f"estimand={self.estimand!r} needs two domains, got {len(self.domains_)}")
+        self.domain_ = self._codes(labels, n)
+
+    def _codes(self, domain: ArrayLike, n: int) -> Array:
+        labels = np.asarray(domain)
+        if labels.ndim == 2 and labels.dtype == bool:
+            if labels.shape != (n, len(self.domains_)):
+                raise ValueError(f"domain must have shape ({n}, {len(self.domains_)}), got {labels.shape}")
+            return labels
+        labels = _check_labels(labels, n)
+        codes = np.searchsorted(self.domains_, labels).clip(max=len(self.domains_) - 1)
+        unknown = self.domains_[codes] != labels
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise ValueError(f"domain holds {labels[row]!r} in row {row}, which was not there in fit")
+        return codes
+
+    def _given_scores(self, scores: ArrayLike, n: int) -> Array:
+        array = check_propensity(to_tensor(np.asarray(scores), "propensity_scores"), "propensity_scores", n).numpy()
+        width = len(self.domains_)
+        if array.shape[1:] != (width,) and not (array.ndim == 1 and width == 2 and self.domain_.ndim == 1):
+            raise ValueError(f"propensity_scores must have {width} columns for {width} domains, got {array.shape}")
+        return at_temperature(array, self.temperature)
+
+    def _new_scores(self, numbers: Array, given: ArrayLike | None) -> Array | None:
+        if given is not None:
+            return self._given_scores(given, len(numbers))
+        if self._scores is None:
+            return None
+        if self._model is None:
+            raise ValueError("propensity_scores is needed with X, because scores were given in fit")
+        return self._model.scores(numbers)
+
+    def _estimate_propensity(self) -> None:
+        self._model = Propensity(self.propensity, temperature=self.temperature).fit(self.covariates_, self.domain_)
+        self._scores = self._model.scores(self.covariates_)
+
+    def _to_vectors(self, numbers: Array, scores: Array | None) -> Tensor:
+        if self.distance != "propensity":
+            return check_vectors(self._metric.vectors(numbers), "X")
+        assert scores is not None
+        scaled = on_scale(to_tensor(scores, "propensity_scores"), self.caliper_scale)
+        return scaled.reshape(len(scores), -1)
+
+    def _exact_values(self, X: Any) -> pd.DataFrame | None:
+        if self.exact is None:
+            return None
+        if isinstance(X, pd.DataFrame):
+            missing = [name for name in self.exact if name not in X.columns]
+            if missing:
+                raise ValueError(f"exact names columns that X does not have: {missing}")
+            return X[list(self.exact)].reset_index(drop=True)
+        width = np.shape(X)[1]
+        if any(not isinstance(i, int | np.integer) or not 0 <= i < width for i in self.exact):
+            raise ValueError(f"exact must name columns in [0, {width - 1}] of an array, got {list(self.exact)}")
+        return pd.DataFrame(np.asarray(X)[:, list(self.exact)])
+
+    def _match(self, vectors: Tensor, query: Side, exact: pd.DataFrame | None) -> Matches:
+        admissible = self._calipers().admissible(query, self._fitted_side(), sample=self._sample())
+        rows, distances, indices = [], [], []
+        for query_rows, key_rows in strata(admissible, exact, self._strata_values):
+            found_rows, distance, index = self._match_stratum(vectors, admissible, query_rows, key_rows)
+            rows.append(found_rows)
+            distances.append(distance)
+            indices.append(index)
+        row, distance, index = torch.cat(rows), torch.cat(distances), torch.cat(indices)
+        kept = index[:, 0 if self.allow_fewer else -1] >= 0
+        order = row[kept].argsort()
+        reported = self._metric.report(distance.numpy()) if self.distance != "propensity" else distance.numpy()
+        return Matches(row[kept][order], index[kept][order], torch.from_numpy(reported)[kept][order])
+
+    def _fitted_side(self) -> Side:
+        return _side(self.domain_, self._scores)
+
+    def _sample(self) -> Tensor | None:
+        return self._fitted_side().propensity if self.caliper_sd == "all" else None
+
+    def _match_stratum(
+        self, vectors: Tensor, admissible: Admissible, query_rows: Tensor, key_rows: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if self.replace:
+            plan = admissible.plan(query_rows, key_rows)
+            return plan.query_order, *nearest(vectors, self._vectors, plan, self.k)
+        order = self.order or ("largest" if self._needs_propensity() else "data")
+        own = _own_propensity(admissible.query) if order == "largest" else None
+        found = match_without_replacement(
+            vectors,
+            self._vectors,
+            admissible,
+            self.k,
+            order=order,
+            query_rows=query_rows,
+            key_rows=key_rows,
+            own_propensity=own,
+        )
+        return query_rows, *found
+
+
+def _side(codes: Array, scores: Array | None) -> Side:
+    return Side(to_tensor(codes, "domain"), None if scores is None else to_tensor(scores, "propensity_scores"))
+
+
+def _own_propensity(query: Side) -> Tensor:
+    """Return the propensity of each query's own domain; for sets, the greatest among its labels."""
+    scores = query.propensity
+    assert scores is not None
+    if query.domain.ndim == 2:
+        return torch.where(query.domain, scores, 0).amax(1)
+    if scores.ndim == 1:
+        return torch.where(query.domain == 1, scores, 1 - scores)
+    return scores.gather(1, query.domain[:, None])[:, 0]
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+
+
+def _check_labels(labels: Array, n: int) -> Array:
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or len(labels) != n:
+        raise ValueError(f"domain must have shape ({n},), or ({n}, S) for booleans, got {labels.shape}")
+    missing = pd.isna(labels)
+    if missing.any():
+        raise ValueError(f"domain is missing in row {int(missing.argmax())}")
+    return labels
