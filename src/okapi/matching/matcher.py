@@ -51,7 +51,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         Who chooses first without replacement: the largest propensity of its own domain, the closest pair, or the first
         row. By default "largest" where propensities are in use, else "data", as in MatchIt.
     exact : list of column names or numbers, optional
-        Columns that must be equal within a pair.
+        Columns of X that must be equal within a pair. They are no covariates: no distance, propensity or balance.
     estimand : {"both", "att", "atc"}
         "att": queries are the samples of the second of two domains (the treated), keys those of the first; "atc" the
         reverse; "both": every domain is matched to all others.
@@ -128,11 +128,9 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             Given propensities, of the second of two domains or of each domain in sorted order; ``temperature`` applies.
         """
         self._check_settings()
-        self._covariates = Covariates(X)
-        self.covariates_ = self._numbers(X, reset=True)
+        self.covariates_, self._strata_values = self._columns(X, reset=True)
         self.covariate_names_ = self._covariates.names
         self._ids = X.index.to_numpy() if isinstance(X, pd.DataFrame) else None
-        self._strata_values = self._exact_values(X)
         self._set_domains(domain, len(self.covariates_))
         self._matches: Matches | None = None
         self._model: Propensity | None = None
@@ -164,10 +162,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             return self._matches
         if domain is None:
             raise ValueError("domain is needed with X")
-        numbers = self._numbers(X, reset=False)
+        numbers, exact = self._columns(X, reset=False)
         codes = self._codes(domain, len(numbers))
         scores = self._new_scores(numbers, propensity_scores)
-        return self._match(self._to_vectors(numbers, scores), _side(codes, scores), self._exact_values(X))
+        return self._match(self._to_vectors(numbers, scores), _side(codes, scores), exact)
 
     def balance(
         self,
@@ -181,7 +179,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         matches = self.match() if matches is None else matches
         queries, codes = self.covariates_, self.domain_
         if X is not None and domain is not None:
-            queries = self._numbers(X, reset=False)
+            queries, _ = self._columns(X, reset=False)
             codes = self._codes(domain, len(queries))
         return balance(
             queries,
@@ -259,14 +257,32 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         ordered = not self.replace and self.order == "largest"
         return not self._calipers().off() or self.distance == "propensity" or ordered
 
-    def _numbers(self, X: Any, *, reset: bool) -> Array:
-        """Return X as finite numbers, float16 as float32; sets and checks scikit-learn's feature attributes."""
-        if self._covariates.levels:
+    def _columns(self, X: Any, *, reset: bool) -> tuple[Array, pd.DataFrame | None]:
+        """Return the covariates as finite numbers and the exact columns; sets and checks scikit-learn's attributes."""
+        if isinstance(X, pd.DataFrame):
             validate_data(self, X, reset=reset, skip_check_array=True)
-            return np.asarray(check_array(self._covariates.encode(X), input_name="X"))
-        if getattr(X, "dtype", None) == np.float16:
-            X = X.astype(np.float32)
-        return np.asarray(validate_data(self, X, reset=reset, dtype=(np.float64, np.float32), ensure_min_samples=1))
+        else:
+            X = X.astype(np.float32) if getattr(X, "dtype", None) == np.float16 else X
+            X = validate_data(self, X, reset=reset, dtype=(np.float64, np.float32))
+        X, exact = self._without_exact(X)
+        if reset:
+            self._covariates = Covariates(X)
+        numbers = check_array(self._covariates.encode(X), dtype=(np.float64, np.float32), input_name="X")
+        return np.asarray(numbers), exact
+
+    def _without_exact(self, X: Any) -> tuple[Any, pd.DataFrame | None]:
+        if self.exact is None:
+            return X, None
+        names = list(self.exact)
+        columns = list(X.columns) if isinstance(X, pd.DataFrame) else list(range(X.shape[1]))
+        missing = [name for name in names if name not in columns]
+        if missing:
+            raise ValueError(f"exact names columns that X does not have: {missing}; X has {columns[:20]}")
+        if len(names) == len(columns):
+            raise ValueError("exact names every column of X, at least one must be left to match on")
+        if isinstance(X, pd.DataFrame):
+            return X.drop(columns=names), X[names].reset_index(drop=True)
+        return np.delete(X, names, axis=1), pd.DataFrame(X[:, names], columns=names)
 
     def _set_domains(self, domain: ArrayLike, n: int) -> None:
         labels = np.asarray(domain)
@@ -321,19 +337,6 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         assert scores is not None
         scaled = on_scale(to_tensor(scores, "propensity_scores"), self.caliper_scale)
         return scaled.reshape(len(scores), -1)
-
-    def _exact_values(self, X: Any) -> pd.DataFrame | None:
-        if self.exact is None:
-            return None
-        if isinstance(X, pd.DataFrame):
-            missing = [name for name in self.exact if name not in X.columns]
-            if missing:
-                raise ValueError(f"exact names columns that X does not have: {missing}")
-            return X[list(self.exact)].reset_index(drop=True)
-        width = np.shape(X)[1]
-        if any(not isinstance(i, int | np.integer) or not 0 <= i < width for i in self.exact):
-            raise ValueError(f"exact must name columns in [0, {width - 1}] of an array, got {list(self.exact)}")
-        return pd.DataFrame(np.asarray(X)[:, list(self.exact)])
 
     def _match(self, vectors: Tensor, query: Side, exact: pd.DataFrame | None) -> Matches:
         admissible = self._calipers().admissible(query, self._fitted_side(), sample=self._sample())
