@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
-from okapi.matching import Matches, weights
+from okapi.matching import Matches, directions
 from okapi.matching.balance import balance
 
 STATISTICS = ["mean_query", "mean_key", "smd", "variance_ratio", "ks", "overlap"]
@@ -109,7 +109,7 @@ def one_direction(xq: np.ndarray, xk: np.ndarray, pairs: list[tuple[int, int]], 
 def test_agrees_with_a_plain_loop(
     seed: int, block_size: int, sets: bool, denominator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "BLOCK_SIZE", block_size)
+    monkeypatch.setattr(directions, "BLOCK_SIZE", block_size)
     case = random_case(seed, sets=sets)
     found = balance(**case, denominator=denominator)
     labels = range(4) if sets else np.unique(case["query_domain"])

@@ -9,17 +9,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from okapi.matching.directions import Directions, column_blocks, memberships
 from okapi.matching.matches import Matches
-from okapi.matching.weights import (
-    Directions,
-    Floats,
-    Integers,
-    as_array,
-    column_blocks,
-    effective_sample_size,
-    flatten_pairs,
-    memberships,
-)
+from okapi.matching.weights import Floats, Integers, as_array, effective_sample_size, flatten_pairs
 
 Denominator = Literal["pooled", "query", "key"]
 
@@ -110,6 +102,7 @@ def balance(
     names: Sequence[str] | None = None,
     denominator: Denominator = "pooled",
     domain_names: Sequence[Any] | Mapping[int, Any] | None = None,
+    direction: tuple[int, int] | None = None,
     max_pairs: int = 100,
 ) -> Balance:
     r"""Compare the covariates of queries and keys, domain by domain, before and after matching.
@@ -150,6 +143,8 @@ def balance(
         (MatchIt's choice for the effect on the treated), or the key domain's.
     domain_names : sequence or mapping, optional
         Name of each domain, by its number.
+    direction : (int, int), optional
+        Compare only queries of the first domain with keys of the second.
     max_pairs : int, default=100
         Directions in ``table``, the worst first.
 
@@ -178,6 +173,9 @@ def balance(
     sizes = len(x_query), len(x_key)
     of_query, of_key, labels = memberships(query_domain, key_domain, sizes)
     domains = name_domains(labels, domain_names)
+    if direction is not None:
+        source, target = (_position(labels, domain) for domain in direction)
+        of_query, of_key = of_query.only(source), of_key.only(target)
     directions = Directions.find(of_query, of_key, sizes, len(labels), flatten_pairs(matches, *sizes))
 
     comparison = _Comparison(x_query, x_key, directions, denominator)
@@ -351,6 +349,12 @@ def _covariate_table(
             "denominator": comparison.denominator,
         }
     )
+
+
+def _position(labels: Integers, domain: int) -> int:
+    if domain not in labels:
+        raise ValueError(f"direction must name domains of the samples, got {domain}; there are {labels[:20].tolist()}")
+    return int(np.flatnonzero(labels == domain)[0])
 
 
 def _covariates(x: ArrayLike | Tensor, name: str) -> NDArray[Any]:

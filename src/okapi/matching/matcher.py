@@ -190,6 +190,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             names=self.covariate_names_,
             denominator=denominator,
             domain_names=[str(name) for name in self.domains_],
+            direction=ESTIMANDS[self.estimand],
         )
 
     def to_frame(self, matches: Matches | None = None) -> pd.DataFrame:

@@ -16,16 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from okapi.matching.balance import SMD_LIMIT, Balance, name_domains
+from okapi.matching.directions import memberships
 from okapi.matching.matches import Matches
-from okapi.matching.weights import (
-    Floats,
-    Pairs,
-    as_array,
-    effective_sample_size,
-    flatten_pairs,
-    memberships,
-    sum_by,
-)
+from okapi.matching.weights import Floats, Pairs, as_array, effective_sample_size, flatten_pairs, sum_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
