@@ -25,14 +25,10 @@ from pyarrow import csv
 
 Kind = Literal["number", "matrix", "category", "text", "other"]
 _CHECKED_ON_OPENING = 2**28  # bytes; a memory map beyond this is not read through before it is used
-_BLOCK = 2**23  # values read or checked at a time
+BLOCK = 2**23  # values read or checked at a time
 _BYTES_A_LABEL = 64
 _GZIP_RATIO = 5
 _MOST_CATEGORIES = 20
-
-
-class TableError(ValueError):
-    """A file that cannot be read or written as a table. The message names the file and, where there is one, the row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +116,12 @@ def read_table(
         If the file cannot be read, does not fit into memory, or holds something that cannot be matched on.
     """
     path = Path(path)
-    source = _open(path)
+    source = open_source(path)
     scores = [propensity] if isinstance(propensity, str) else list(propensity or ())
     never = [name for name in (domain, id, image, target) if name is not None]
     _check_names(path, source.columns, [*never, *scores, *exact, *(columns or ())])
     if clash := set(never) & set(columns or ()):
-        raise TableError(f"{path}: {_listed(clash)} cannot be both a covariate and the domain, id, image or target")
+        raise TableError(f"{path}: {listed(clash)} cannot be both a covariate and the domain, id, image or target")
 
     labels = source.labels(list(dict.fromkeys([domain, *(name for name in (id, image) if name), *exact])))
     _check_labels(path, labels, domain, id, exact)
@@ -133,7 +129,7 @@ def read_table(
     known = None
     if scores:
         if unusable := [name for name, kind in source.kinds(scores).items() if kind not in ("number", "matrix")]:
-            raise TableError(f"{path}: propensity column {_listed(unusable)} does not hold numbers")
+            raise TableError(f"{path}: propensity column {listed(unusable)} does not hold numbers")
         known, score_names = source.numbers(scores)
         _check_finite(path, known, score_names)
     return Table(
@@ -149,29 +145,8 @@ def read_table(
     )
 
 
-def _open(path: Path) -> "_Csv | _Parquet | _Npz":
-    """Open a file and read no more than its header."""
-    sources: dict[str, type[_Csv | _Parquet | _Npz]] = {
-        ".csv": _Csv, ".csv.gz": _Csv, ".parquet": _Parquet, ".npz": _Npz
-    }  # fmt: skip
-    kind = next((source for suffix, source in sources.items() if path.name.lower().endswith(suffix)), None)
-    if path.is_dir():
-        raise TableError(f"{path} is a directory; a file is wanted ({_listed(sources)})")
-    if kind is None:
-        raise TableError(f"{path}: cannot read {path.suffix or 'a file without suffix'!r}; want {_listed(sources)}")
-    if not path.exists():
-        raise TableError(f"{path} does not exist")
-    if path.stat().st_size == 0:
-        raise TableError(f"{path} is empty")
-    with _reading(path):
-        source = kind(path)
-    if twice := [name for name, count in Counter(source.columns).items() if count > 1]:
-        raise TableError(f"{path} has more than one column named {_listed(twice)}")
-    return source
-
-
 def _read_covariates(
-    source: "_Csv | _Parquet | _Npz", columns: Sequence[str] | None, taken: set[str]
+    source: "Csv | Parquet | Npz", columns: Sequence[str] | None, taken: set[str]
 ) -> tuple[NDArray[np.floating[Any]] | pd.DataFrame, list[str], list[str]]:
     """Return X, the covariates' names, and the columns left out."""
     path = source.path
@@ -180,16 +155,16 @@ def _read_covariates(
     if columns is None:
         kinds = source.default(kinds)
     elif unusable := [name for name in columns if kinds[name] == "other"]:
-        raise TableError(f"{path}: {_listed(unusable)} holds neither numbers nor categories")
+        raise TableError(f"{path}: {listed(unusable)} holds neither numbers nor categories")
     if not kinds:
-        raise TableError(f"{path} has no column to match on; left out: {_listed(free) or 'none'}")
+        raise TableError(f"{path} has no column to match on; left out: {listed(free) or 'none'}")
     left_out = [name for name in free if name not in kinds]
     numbers = [name for name, kind in kinds.items() if kind in ("number", "matrix")]
     texts = [name for name in kinds if name not in numbers]
 
     X, names = source.numbers(numbers) if numbers else (np.empty((0, 0)), [])
     if not names and not texts:
-        raise TableError(f"{path}: {_listed(numbers)} holds no values")
+        raise TableError(f"{path}: {listed(numbers)} holds no values")
     if not isinstance(X, np.memmap) or X.nbytes <= _CHECKED_ON_OPENING:
         _check_finite(path, X, names)
     if not texts:
@@ -201,264 +176,12 @@ def _read_covariates(
     return pd.concat([*parts, categories.astype("category")], axis=1), [*names, *texts], left_out
 
 
-class _Csv:
-    """Text: what a column holds is known only once it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows = 0
-        self.covariates = pd.DataFrame()
-        skip = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
-        with csv.open_csv(path, parse_options=skip) as file:
-            # The column without a name is an index that pandas saved.
-            self.columns: list[str] = [name for name in file.schema.names if name]
-
-    def labels(self, names: list[str]) -> pd.DataFrame:
-        if set(names) <= set(self.covariates):
-            return self.covariates[names]
-        frame: pd.DataFrame = self._parse(names, dict.fromkeys(names, pa.string())).to_pandas()
-        self.rows = len(frame)
-        return frame.apply(_integers_if_plain)
-
-    def kinds(self, names: list[str]) -> dict[str, Kind]:
-        text = self.path.stat().st_size * (_GZIP_RATIO if self.path.suffix == ".gz" else 1)
-        _check_memory(self.path, text + 2 * 8 * self.rows * len(names))  # columns and array, 8 bytes a number
-        table = self._parse(names)
-        self.covariates = table.to_pandas()
-        found = {name: _arrow_kind(table.schema.field(name).type) for name in names}
-        return {name: self._settle(name) if kind == "text" else kind for name, kind in found.items()}
-
-    def _settle(self, name: str) -> Kind:
-        """Say what a text column holds: if half of it or more is numbers, all of it must be."""
-        values = self.covariates[name]
-        numbers = pd.to_numeric(values, errors="coerce")
-        if numbers.notna().all():
-            self.covariates[name] = numbers
-            return "number"
-        if numbers.notna().mean() >= 0.5:
-            row = int(numbers.isna().argmax())
-            raise TableError(f"{self.path}: row {row + 1}, column {name!r}: {values[row]!r} is not a number")
-        distinct = values.nunique()
-        return "category" if 1 < distinct <= _MOST_CATEGORIES and distinct < self.rows / 2 else "text"
-
-    def default(self, kinds: dict[str, Kind]) -> dict[str, Kind]:
-        return {name: kind for name, kind in kinds.items() if kind in ("number", "category")}
-
-    def numbers(self, names: list[str]) -> tuple[NDArray[np.floating[Any]], list[str]]:
-        return self.covariates[names].to_numpy(dtype=np.float64), names
-
-    def _parse(self, names: list[str], types: dict[str, Any] | None = None) -> Any:
-        ragged: list[Any] = []
-
-        def skip(row: Any) -> str:
-            ragged.append(row)
-            return "skip"
-
-        with _reading(self.path):
-            table = csv.read_csv(
-                self.path,
-                read_options=csv.ReadOptions(use_threads=False),  # with threads a ragged row has no number
-                parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-                # No cell is missing by its word: "NA" is also Namibia.
-                convert_options=csv.ConvertOptions(include_columns=names, column_types=types, null_values=[]),
-            )
-        if ragged:
-            place = f"{self.path}: row {ragged[0].number - 1}"  # the header was row 1
-            raise TableError(f"{place} has {ragged[0].actual_columns} cells, the header {ragged[0].expected_columns}")
-        return table
-
-
-class _Parquet:
-    """Columns with types; read in batches into the final array, so that nothing is held twice."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.file = pq.ParquetFile(path, memory_map=True)
-        self.schema = self.file.schema_arrow
-        self.columns: list[str] = [name for name in self.schema.names if not name.startswith("__index_level_")]
-
-    def labels(self, names: list[str]) -> pd.DataFrame:
-        if nested := [name for name in names if pa.types.is_nested(self.schema.field(name).type)]:
-            raise TableError(f"{self.path}: column {_listed(nested)} holds lists, one value a row is wanted")
-        _check_memory(self.path, _BYTES_A_LABEL * self.file.metadata.num_rows * len(names))
-        with _reading(self.path):
-            frame: pd.DataFrame = self.file.read(columns=names).select(names).to_pandas(ignore_metadata=True)
-        return frame
-
-    def kinds(self, names: list[str]) -> dict[str, Kind]:
-        return {name: _arrow_kind(self.schema.field(name).type) for name in names}
-
-    def default(self, kinds: dict[str, Kind]) -> dict[str, Kind]:
-        return {name: kind for name, kind in kinds.items() if kind in ("number", "matrix", "category")}
-
-    def numbers(self, names: list[str]) -> tuple[NDArray[np.floating[Any]], list[str]]:
-        rows = self.file.metadata.num_rows
-        values = sum(self._values[name] for name in names)
-        dtype = np.result_type(np.float32, *(_arrow_dtype(self.schema.field(name).type) for name in names))
-        _check_memory(self.path, values * dtype.itemsize)
-        X, start, widths = np.empty((0, 0), dtype), 0, dict.fromkeys(names, 1)
-        with _reading(self.path):
-            for batch in self.file.iter_batches(max(1, _BLOCK * rows // max(values, 1)), columns=names):
-                blocks = [self._block(batch.column(name), name, start, widths).astype(dtype) for name in names]
-                if start == 0:
-                    X = np.empty((rows, sum(widths.values())), dtype)
-                np.concatenate(blocks, axis=1, out=X[start : start + len(batch)])
-                start += len(batch)
-        lists = [name for name in names if _arrow_kind(self.schema.field(name).type) == "matrix"]
-        return X, [part for name in names for part in (_expanded(name, widths[name]) if name in lists else [name])]
-
-    def _block(self, array: Any, name: str, start: int, widths: dict[str, int]) -> NDArray[Any]:
-        """Return a batch of one column, (rows, width); the first row says how long a list is."""
-        rows = len(array)
-        if _arrow_kind(array.type) == "matrix":
-            lengths = pc.list_value_length(array).fill_null(0).to_numpy()
-            if start == 0:
-                widths[name] = int(lengths[0])
-            if len(odd := np.flatnonzero(lengths != widths[name])):
-                place = f"{self.path}: row {start + odd[0] + 1}, column {name!r}"
-                raise TableError(f"{place} holds {lengths[odd[0]]} values, the first row {widths[name]}")
-            array = array.flatten()
-        values: NDArray[Any] = array.to_numpy(zero_copy_only=False)  # a null becomes NaN or None
-        return values.reshape(rows, widths[name])
-
-    @cached_property
-    def _values(self) -> dict[str, int]:
-        """Number of values of each column, those of a list counted one by one, from the footer."""
-        values: dict[str, int] = defaultdict(int)
-        for group in map(self.file.metadata.row_group, range(self.file.metadata.num_row_groups)):
-            for chunk in map(group.column, range(group.num_columns)):
-                path = chunk.path_in_schema  # "name", or "name.list.element" for a list
-                values[path if path in self.columns else path.rsplit(".", 2)[0]] += chunk.num_values
-        return values
-
-
-class _Npz:
-    """Arrays in a zip file. One saved uncompressed is mapped where it lies, not read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows = 0
-        self.members: dict[str, _Member] = {}
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if info.filename.endswith(".npy"):
-                    self.members[info.filename.removesuffix(".npy")] = self._header(archive, info)
-        self.columns = list(self.members)
-
-    def _header(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> "_Member":
-        with archive.open(info) as file:
-            old = np.lib.format.read_magic(file) == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
-            member = _Member(info, shape, "F" if fortran else "C", dtype, file.tell())
-        if not dtype.hasobject and member.start + member.nbytes != info.file_size:
-            raise TableError(f"{self.path}: array {info.filename!r} is cut short")
-        return member
-
-    def labels(self, names: list[str]) -> pd.DataFrame:
-        frame = pd.DataFrame({name: self._array(name, ndim=1) for name in names})
-        self.rows = len(frame)
-        return frame
-
-    def kinds(self, names: list[str]) -> dict[str, Kind]:
-        return {name: self.members[name].kind for name in names}
-
-    def default(self, kinds: dict[str, Kind]) -> dict[str, Kind]:
-        matrices = [name for name, kind in kinds.items() if kind == "matrix"]
-        if len(matrices) > 1:
-            raise TableError(f"{self.path} holds several 2-D arrays, {_listed(matrices)}: choose by columns")
-        return {name: kind for name, kind in kinds.items() if kind == ("matrix" if matrices else "number")}
-
-    def numbers(self, names: list[str]) -> tuple[NDArray[np.floating[Any]], list[str]]:
-        members = [self.members[name] for name in names]
-        dtype = np.result_type(np.float32, *(member.dtype for member in members))
-        arrays = [self._array(name) for name in names]
-        expanded = [
-            part
-            for name, array in zip(names, arrays, strict=True)
-            for part in ([name] if array.ndim == 1 else _expanded(name, array.shape[1]))
-        ]
-        if len(arrays) == 1 and arrays[0].ndim == 2 and arrays[0].dtype == dtype:
-            return arrays[0], expanded
-        _check_memory(self.path, len(expanded) * len(arrays[0]) * dtype.itemsize)
-        return np.column_stack(arrays).astype(dtype, copy=False), expanded
-
-    def _array(self, name: str, ndim: int | None = None) -> NDArray[Any]:
-        member = self.members[name]
-        if member.dtype.hasobject:
-            raise TableError(f"{self.path}: array {name!r} holds pickled objects; save it as numbers or str")
-        if ndim is not None and len(member.shape) != ndim:
-            raise TableError(f"{self.path}: array {name!r} has shape {member.shape}, one value a row is wanted")
-        if self.rows and member.shape[0] != self.rows:
-            raise TableError(f"{self.path}: array {name!r} has {member.shape[0]} rows, the domain has {self.rows}")
-        with _reading(self.path):
-            if member.info.compress_type == zipfile.ZIP_STORED and member.nbytes:
-                return member.map(self.path)
-            _check_memory(self.path, member.nbytes)
-            with zipfile.ZipFile(self.path) as archive, archive.open(member.info) as file:
-                array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-                return array
-
-
-@dataclass(frozen=True)
-class _Member:
-    info: zipfile.ZipInfo
-    shape: tuple[int, ...]
-    order: Literal["C", "F"]
-    dtype: np.dtype[Any]
-    start: int  # of the values, in bytes of the uncompressed member
-
-    @property
-    def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
-
-    @property
-    def kind(self) -> Kind:
-        if self.dtype.kind in "biuf" and len(self.shape) in (1, 2):
-            return "number" if len(self.shape) == 1 else "matrix"
-        return "text" if self.dtype.kind == "U" and len(self.shape) == 1 else "other"
-
-    def map(self, path: Path) -> NDArray[Any]:
-        with path.open("rb") as file:
-            file.seek(self.info.header_offset + 26)
-            name, extra = struct.unpack("<HH", file.read(4))  # lengths in the local header, which may differ
-        offset = self.info.header_offset + 30 + name + extra + self.start
-        return np.memmap(path, self.dtype, "r", offset, self.shape, self.order)
-
-
-def _arrow_kind(type_: Any) -> Kind:
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        return "matrix" if _arrow_kind(type_.value_type) == "number" else "other"
-    if pa.types.is_dictionary(type_):
-        return "category"
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return "text"
-    number = pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
-    return "number" if any(test(type_) for test in number) else "other"
-
-
-def _arrow_dtype(type_: Any) -> np.dtype[Any]:
-    type_ = type_.value_type if _arrow_kind(type_) == "matrix" else type_
-    return np.dtype(np.float64 if pa.types.is_decimal(type_) else type_.to_pandas_dtype())
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Name the file in whatever a library says of one it cannot read."""
-    try:
-        yield
-    except TableError:
-        raise
-    except (OSError, EOFError, ValueError, RuntimeError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as error:
-        raise TableError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from error
-
-
 def _check_names(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
     for name in wanted:
         if name not in columns:
             near = get_close_matches(name, columns, n=1)
             hint = f", did you mean {near[0]!r}?" if near else "."
-            raise TableError(f"{path} has no column {name!r}{hint} It has {_listed(columns)}")
+            raise TableError(f"{path} has no column {name!r}{hint} It has {listed(columns)}")
 
 
 def _check_labels(path: Path, labels: pd.DataFrame, domain: str, id_: str | None, exact: Sequence[str]) -> None:
@@ -480,7 +203,7 @@ def _check_present(path: Path, values: pd.Series) -> None:
 
 
 def _check_finite(path: Path, X: NDArray[np.floating[Any]], names: Sequence[str]) -> None:
-    step = max(1, _BLOCK // max(1, X.shape[1]))
+    step = max(1, BLOCK // max(1, X.shape[1]))
     for start in range(0, len(X), step):
         block = X[start : start + step]
         finite = np.isfinite(block)
@@ -491,22 +214,6 @@ def _check_finite(path: Path, X: NDArray[np.floating[Any]], names: Sequence[str]
             )
 
 
-def _check_memory(path: Path, needed: float) -> None:
-    available = psutil.virtual_memory().available
-    if needed > available:
-        raise TableError(
-            f"{path} needs about {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB are available: choose fewer "
-            "columns, store float32, or save it by numpy.savez, whose uncompressed arrays are not read into memory"
-        )
-
-
-def _integers_if_plain(values: pd.Series) -> pd.Series:
-    """Return text as integers if that loses nothing: 7 does not stand for 007."""
-    numbers = pd.to_numeric(values, errors="coerce")
-    plain = pd.api.types.is_integer_dtype(numbers) and bool((numbers.astype(str) == values).all())
-    return numbers if plain else values
-
-
 def _raw(values: pd.Series) -> NDArray[Any]:
     return values.to_numpy() if pd.api.types.is_numeric_dtype(values) else values.to_numpy(dtype=object)
 
@@ -515,21 +222,11 @@ def _paths(names: pd.Series, folder: Path) -> NDArray[Any]:
     return np.array(["" if pd.isna(name) or name == "" else str(folder / str(name)) for name in names], dtype=object)
 
 
-def _expanded(name: str, width: int) -> list[str]:
-    return [f"{name}_{i}" for i in range(width)]
-
-
-def _listed(names: Iterable[str], most: int = 12) -> str:
-    names = list(names)
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + rest
-
-
 def check_output(path: str | PathLike[str], suffixes: Sequence[str] = (".parquet", ".csv")) -> Path:
     """Refuse, before any work is done, a path that could not be written in the end."""
     path = Path(path)
     if path.suffix.lower() not in suffixes:
-        raise TableError(f"{path}: cannot write {path.suffix or 'a file without suffix'!r}; want {_listed(suffixes)}")
+        raise TableError(f"{path}: cannot write {path.suffix or 'a file without suffix'!r}; want {listed(suffixes)}")
     if path.is_dir():
         raise TableError(f"{path} is a directory")
     if not path.parent.is_dir():

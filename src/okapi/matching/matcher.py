@@ -293,7 +293,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             labels = _check_labels(labels, n)
             self.domains_ = np.unique(labels)
             if len(self.domains_) < 2:
-                raise ValueError(f"domain must hold at least two domains, got only {self.domains_[0]!r} (1 class)")
+                raise ValueError(f"domain must hold at least two domains, got only {self.domains_.tolist()[0]!r} (1 class)")
         if self.estimand != "both" and len(self.domains_) != 2:
             raise ValueError(f"estimand={self.estimand!r} needs two domains, got {len(self.domains_)}")
         self.domain_ = self._codes(labels, n)
@@ -309,7 +309,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         unknown = self.domains_[codes] != labels
         if unknown.any():
             row = int(unknown.argmax())
-            raise ValueError(f"domain holds {labels[row]!r} in row {row}, which was not there in fit")
+            raise ValueError(f"domain holds {labels.tolist()[row]!r} in row {row}, which was not there in fit")
         return codes
 
     def _given_scores(self, scores: ArrayLike, n: int) -> Array:

@@ -56,6 +56,7 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Array, domain: Array) -> "Propensity":
         """Fit to covariates (n, d) and domains: whole numbers from 0 (n,), or sets of labels (n, S), booleans."""
         check_temperature(self.temperature)
+        self.n_features_in_ = np.shape(X)[1]
         self.of_label_ = None
         if np.ndim(domain) == 2:
             self.of_label_ = [self._fit_label(X, domain[:, s], s) for s in range(domain.shape[1])]

@@ -1,0 +1,451 @@
+"""Speed and memory of caliper_nn against the full distance matrix and against faiss.
+
+Every engine gets the same data, in a process of its own with the same number of threads. A call on a few rows loads
+the libraries; the next call is the warm-up and shows the memory; the median of the calls after it is the time. A peer's
+time covers finding its candidates, k and a few to spare, and building its index if it has one. Ordering them by
+float64 distance, which caliper_nn's time includes, is not charged to the peer. It is done before taking the agreement:
+the share of queries whose distances are equal at every rank.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from inspect import getdoc
+from math import inf
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from _common import Report, in_fresh_process, machine_facts, peak_extra_memory, seconds
+from okapi.matching import caliper_nn
+
+# Candidates beyond k that a peer returns, so that float32 near-ties at rank k do not count against it.
+SPARE = 3
+MEGABYTE = 1e6
+
+
+# --- Problems ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes and settings of one matching. With two domains all queries are of domain 0 and all keys of domain 1."""
+
+    queries: int
+    keys: int
+    dim: int
+    domains: int = 2
+    std_caliper: float | None = 0.2
+    k: int = 5
+
+    def __str__(self) -> str:
+        caliper = "no std-caliper" if self.std_caliper is None else f"std-caliper {self.std_caliper}"
+        sizes = f"{self.queries:,} x {self.keys:,} x {self.dim}"
+        return f"{sizes}, {self.domains} domains, k = {self.k}, {caliper}"
+
+
+LARGE = Problem(queries=4_096, keys=65_536, dim=768)
+SMALL = Problem(queries=5_954, keys=14_046, dim=64)
+
+
+def draw(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
+    """Draw the arguments of caliper_nn: clusters of samples, shifted by domain.
+
+    A sample is its cluster's centre (standard normal, 50 clusters) plus standard normal noise plus its domain's
+    shift, a random direction of length sqrt(2): a standard deviation within the domain. The propensities are those of
+    the linear discriminant between such domains, so two domains lie 1.4 standard deviations apart (AUC about 0.83).
+    """
+    rng = np.random.default_rng(seed)
+    n, variance, clusters = problem.queries + problem.keys, 2.0, 50
+    domain = rng.integers(problem.domains, size=n)
+    if problem.domains == 2:
+        domain = (np.arange(n) >= problem.queries).astype(np.int64)
+    shift = rng.standard_normal((problem.domains, problem.dim), dtype=np.float32)
+    shift *= np.sqrt(variance) / np.linalg.norm(shift, axis=1, keepdims=True)
+    x = rng.standard_normal((n, problem.dim), dtype=np.float32)
+    x += rng.standard_normal((clusters, problem.dim), dtype=np.float32)[rng.integers(clusters, size=n)]
+    x += shift[domain]
+    logit = (x @ shift.T - (shift**2).sum(axis=1) / 2) / variance
+    propensity = np.exp(logit - logit.max(axis=1, keepdims=True))
+    propensity /= propensity.sum(axis=1, keepdims=True)
+    if problem.domains == 2:
+        propensity = propensity[:, 1]
+    queries, keys = slice(problem.queries), slice(problem.queries, None)
+    return {
+        "queries": x[queries],
+        "keys": x[keys],
+        "query_domain": domain[queries],
+        "key_domain": domain[keys],
+        "query_propensity": propensity[queries],
+        "key_propensity": propensity[keys],
+    }
+
+
+def load(path: Path) -> dict[str, Tensor]:
+    with np.load(path) as arrays:
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+# --- Engines ----------------------------------------------------------------------------------------------------------
+# Data and problem in; out come candidate keys, (queries, at least k), -1 where there are fewer.
+
+Data = dict[str, Tensor]
+
+
+def okapi(data: Data, problem: Problem) -> Tensor:
+    matches = caliper_nn(**data, k=problem.k, std_caliper=problem.std_caliper)
+    keys = matches.key.new_full((len(data["queries"]), problem.k), -1)
+    keys[matches.query] = matches.key
+    return keys
+
+
+def full_matrix(data: Data, problem: Problem) -> Tensor:
+    """Mask the matrix of all squared distances, as the paper does, and take the smallest of each row."""
+    queries, keys = data["queries"], data["keys"]
+    squared = torch.addmm(keys.square().sum(dim=1), queries, keys.T, alpha=-2)
+    squared += queries.square().sum(dim=1, keepdim=True)
+    if problem.std_caliper is not None:
+        squared.masked_fill_(inadmissible(data, problem.std_caliper), inf)
+    nearest = squared.topk(min(problem.k + SPARE, len(keys)), largest=False)
+    return nearest.indices.masked_fill_(nearest.values == inf, -1)
+
+
+def faiss_flat(data: Data, problem: Problem) -> Tensor:
+    """Search all keys; for problems without a caliper."""
+    _, found = _faiss_index(data["keys"]).search(data["queries"].numpy(), problem.k + SPARE)
+    return torch.from_numpy(found)
+
+
+def faiss_overfetch(data: Data, problem: Problem) -> Tensor:
+    """Fetch more keys than k, drop those outside the caliper, fetch four times as many where fewer than k are left.
+
+    A search for 600 neighbours costs little more than one for 20, so the first fetch is generous: eight times what
+    would do if neighbours were inside the caliper as often as other keys. It beats starting at 4k and doubling.
+    """
+    index, queries, keys = _faiss_index(data["keys"]), data["queries"].numpy(), len(data["keys"])
+    e_q, e_k = data["query_propensity"].numpy(), data["key_propensity"].numpy()
+    caliper = problem.std_caliper * np.sqrt((e_q.var(ddof=1) + e_k.var(ddof=1)) / 2)
+    found = np.full((len(queries), problem.k + SPARE), -1)
+    below, above = (np.sort(e_k).searchsorted(e_q + edge) for edge in (-caliper, caliper))
+    share = max((above - below).mean() / keys, 1 / keys)
+    pending, fetch = np.arange(len(queries)), int(8 * problem.k / share)
+    while len(pending):
+        fetch = min(fetch, keys)
+        _, fetched = index.search(queries[pending], fetch)
+        inside = np.abs(e_k[fetched] - e_q[pending, None]) <= caliper
+        rank = inside.cumsum(axis=1, dtype=np.int32)
+        done = (rank[:, -1] >= problem.k) | (fetch == keys)
+        row, column = np.nonzero(inside & done[:, None] & (rank <= problem.k + SPARE))
+        found[pending[row], rank[row, column] - 1] = fetched[row, column]
+        pending, fetch = pending[~done], 4 * fetch
+    return torch.from_numpy(found)
+
+
+ENGINES: dict[str, Callable[[Data, Problem], Tensor]] = {
+    "caliper_nn": okapi,
+    "full_matrix": full_matrix,
+    "faiss_flat": faiss_flat,
+    "faiss_overfetch": faiss_overfetch,
+}
+
+
+def inadmissible(data: Data, std_caliper: float, rows: slice = slice(None)) -> Tensor:
+    """Return (queries, keys) booleans: true where a pair is of one domain or outside the std-caliper."""
+    e_q, e_k = data["query_propensity"], data["key_propensity"]
+    if e_q.ndim == 1:
+        caliper = std_caliper * ((e_q.var() + e_k.var()) / 2).sqrt()
+        return (e_q[rows, None] - e_k).abs_() > caliper
+    a, b = data["query_domain"], data["key_domain"]
+    variance_q, variance_k = _variance_by_domain(e_q, a), _variance_by_domain(e_k, b)
+    # [a, b]: the caliper of a query of domain a and a key of domain b, on the score of a and on that of b.
+    caliper_a = std_caliper * ((variance_q.diag()[:, None] + variance_k.T) / 2).sqrt()
+    caliper_b = std_caliper * ((variance_q + variance_k.diag()) / 2).sqrt()
+    a, e_q = a[rows], e_q[rows]
+    outside = a[:, None] == b
+    gap = e_k.T[a].sub_(e_q.gather(1, a[:, None])).abs_()
+    outside |= gap > caliper_a[a].index_select(1, b)
+    gap = e_q.index_select(1, b).sub_(e_k.gather(1, b[:, None]).T).abs_()
+    outside |= gap > caliper_b[a].index_select(1, b)
+    return outside
+
+
+def _variance_by_domain(scores: Tensor, domain: Tensor) -> Tensor:
+    """Return the unbiased variance of each column of scores (n, S) within each domain, (S, S); 0 for one sample."""
+    domains = scores.shape[1]
+    count = domain.bincount(minlength=domains).clamp(min=1)[:, None]
+    mean = scores.new_zeros(domains, domains).index_add_(0, domain, scores) / count
+    squares = (scores - mean[domain]).square_()
+    return torch.zeros_like(mean).index_add_(0, domain, squares) / (count - 1).clamp(min=1)
+
+
+def _faiss_index(keys: Tensor) -> Any:
+    import faiss  # brings OpenMP and BLAS of its own, which the other engines shall not have beside them
+
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    index = faiss.IndexFlatL2(keys.shape[1])
+    index.add(keys.numpy())
+    return index
+
+
+# --- Measuring --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one engine did on one problem: seconds of each call, bytes beyond the inputs, keys found."""
+
+    times: list[float]
+    memory: float
+    keys: np.ndarray
+
+    @property
+    def time(self) -> float:
+        """Median of the calls, in seconds."""
+        return median(self.times)
+
+
+def measure(engine: str, path: Path, problem: Problem, threads: int, repeat: int) -> Measurement:
+    torch.set_num_threads(threads)
+    data = load(path)
+    ENGINES[engine]({name: tensor[:256].clone() for name, tensor in data.items()}, problem)
+    call = partial(ENGINES[engine], data, problem)
+    keys, memory = peak_extra_memory(call)
+    return Measurement([seconds(call) for _ in range(repeat)], memory, keys.numpy())
+
+
+def matmul_speed(threads: int, size: int = 3_072) -> float:
+    """Return floating-point operations per second of a square float32 matrix product."""
+    torch.set_num_threads(threads)
+    a, b, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
+    torch.mm(a, b, out=out)
+    return 2 * size**3 / median(seconds(lambda: torch.mm(a, b, out=out)) for _ in range(3))
+
+
+def agreement(data: Data, k: int, ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the share of queries with equal distances at every rank: ours as returned, theirs after re-scoring."""
+    ours = _distances(data, torch.from_numpy(ours))
+    theirs = _distances(data, torch.from_numpy(theirs)).sort(dim=1).values[:, :k]
+    theirs[theirs[:, -1] == inf] = inf  # fewer than k keys are no match
+    return (ours == theirs).all(dim=1).double().mean().item()
+
+
+def _distances(data: Data, keys: Tensor) -> Tensor:
+    """Return squared distances in float64, (queries, candidates); infinite where the key is -1."""
+    queries = data["queries"].double()
+    columns = [(data["keys"][key].double() - queries).square_().sum(dim=1) for key in keys.T]
+    return torch.stack(columns, dim=1).masked_fill_(keys < 0, inf)
+
+
+def admissible_pairs(data: Data, problem: Problem, block: int = 256) -> int:
+    if problem.std_caliper is None:
+        return problem.queries * problem.keys
+    blocks = (slice(start, start + block) for start in range(0, problem.queries, block))
+    return sum(int((~inadmissible(data, problem.std_caliper, rows)).sum()) for rows in blocks)
+
+
+@dataclass
+class Bench:
+    """The settings of a run; draws each problem once and measures each engine on it once."""
+
+    report: Report
+    scratch: Path
+    threads: int
+    repeat: int
+    quick: bool
+    _measured: dict[tuple[str, Problem, int], Measurement] = field(default_factory=dict)
+
+    def scaled(self, problem: Problem) -> Problem:
+        """Return the problem, smaller in a quick run."""
+        if not self.quick:
+            return problem
+        return replace(problem, queries=problem.queries // 8, keys=problem.keys // 8, dim=min(problem.dim, 128))
+
+    def path(self, problem: Problem) -> Path:
+        """Return the file of the problem's data."""
+        path = self.scratch / f"{problem.queries}-{problem.keys}-{problem.dim}-{problem.domains}.npz"
+        if not path.exists():
+            np.savez(path, **draw(problem))
+        return path
+
+    def measure(self, engine: str, problem: Problem, threads: int | None = None) -> Measurement:
+        """Measure an engine in a process of its own."""
+        threads = threads or self.threads
+        name = (engine, problem, threads)
+        if name not in self._measured:
+            arguments = (engine, self.path(problem), problem, threads, self.repeat)
+            self._measured[name] = in_fresh_process(measure, *arguments, threads=threads)
+        return self._measured[name]
+
+    def matmul_speed(self) -> float:
+        """Measure the speed of a matrix product with the run's threads."""
+        return in_fresh_process(matmul_speed, self.threads, threads=self.threads)
+
+    def verdict(self, met: bool) -> str:
+        """Return what to print behind a goal; the goals are for the full sizes."""
+        return "not judged" if self.quick else "met" if met else "not met"
+
+
+# --- Cases ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """caliper_nn against peers: how many times its time each peer shall at least take (None: no goal)."""
+
+    problem: Problem
+    peers: dict[str, float | None]
+    memory_goal: bool = False
+
+    def __call__(self, bench: Bench) -> None:
+        """Measure and report."""
+        problem = bench.scaled(self.problem)
+        data = load(bench.path(problem))
+        ours = bench.measure("caliper_nn", problem)
+        rows = [self._row_of_ours(bench, ours, data)]
+        for engine, goal in self.peers.items():
+            peer = bench.measure(engine, problem)
+            ratio, share = peer.time / ours.time, agreement(data, problem.k, ours.keys, peer.keys)
+            verdict = "" if goal is None else f"at least {goal:.3g}x: {bench.verdict(ratio >= goal)}"
+            rows.append([engine, *_figures(peer), f"{ratio:.2f}x", f"{share:.6g}", verdict])
+        pairs, speed = admissible_pairs(data, problem), bench.matmul_speed()
+        limit = 2 * problem.dim * pairs / speed
+        rows.append(["limit", f"{limit:.3f}", "", "", f"{limit / ours.time:.2f}x", "", ""])
+        bench.report.add(f"### {problem}")
+        bench.report.add_table(("engine", "time, s", "range", "memory, MB", "of ours", "agreement", "goal"), rows)
+        bench.report.add(
+            f"{(ours.keys[:, 0] >= 0).sum():,} of {problem.queries:,} queries matched; "
+            f"{pairs / (problem.queries * problem.keys):.1%} of the pairs are admissible. Limit: the products of these "
+            f"pairs alone, at the speed of a large square product ({speed / 1e9:.0f} Gflop/s, measured just now); "
+            f"caliper_nn takes {ours.time / limit:.1f} times as long."
+        )
+
+    def _row_of_ours(self, bench: Bench, ours: Measurement, data: Data) -> list[str]:
+        most = data["keys"].nbytes + 100 * MEGABYTE
+        goal = f"below {most / MEGABYTE:.0f} MB: {bench.verdict(ours.memory < most)}" if self.memory_goal else ""
+        return ["caliper_nn", *_figures(ours), "1.00x", "", goal]
+
+
+def _figures(measurement: Measurement) -> tuple[str, str, str]:
+    fastest, slowest = min(measurement.times), max(measurement.times)
+    return f"{measurement.time:.3f}", f"{fastest:.3f}-{slowest:.3f}", f"{measurement.memory / MEGABYTE:,.0f}"
+
+
+def threads(bench: Bench) -> None:
+    """One thread of caliper_nn against two."""
+    rows = []
+    for full in (LARGE, SMALL, replace(LARGE, std_caliper=None), replace(SMALL, std_caliper=None)):
+        problem = bench.scaled(full)
+        one, two = (bench.measure("caliper_nn", problem, threads) for threads in (1, 2))
+        verdict = bench.verdict(two.time < one.time)
+        rows.append(
+            [problem, f"{one.time:.3f}", f"{two.time:.3f}", f"{one.time / two.time:.2f}x", f"faster: {verdict}"]
+        )
+    bench.report.add_table(("problem", "one thread, s", "two threads, s", "speed-up", "goal"), rows)
+
+
+def scaling(bench: Bench) -> None:
+    """Time and memory as the keys grow, the queries fixed."""
+    sizes = [2**power for power in range(12, 15 if bench.quick else 21)]
+    largest = {"caliper_nn": sizes[-1], "full_matrix": 65_536, "faiss_overfetch": 65_536}
+    problems = [Problem(queries=512 if bench.quick else 4_096, keys=keys, dim=64) for keys in sizes]
+    curves = {
+        engine: {problem.keys: bench.measure(engine, problem) for problem in problems if problem.keys <= most}
+        for engine, most in largest.items()
+    }
+    exponents = {engine: _exponent(curve) for engine, curve in curves.items()}
+    rows = []
+    for keys in sizes:
+        found = [curve.get(keys) for curve in curves.values()]
+        cells = [f"{m.time:.3f} s, {m.memory / MEGABYTE:,.0f} MB" if m else "not run" for m in found]
+        rows.append([f"{keys:,}", *cells])
+    rows.append(["exponent of time", *(f"{exponent:.2f}" for exponent in exponents.values())])
+    bench.report.add(
+        f"{problems[0].queries:,} queries, 64 dimensions, k = 5, std-caliper 0.2. Exponents: least squares of log time "
+        "on log keys over all sizes of a column, those included at which fixed costs show. The full matrix and faiss "
+        "stop at 65,536 keys."
+    )
+    bench.report.add_table(("keys", *curves), rows)
+    bench.report.add_figure(_scaling_figure(curves, exponents), "matching_scaling", "Time and memory over keys")
+
+
+def _exponent(curve: dict[int, Measurement]) -> float:
+    return float(np.polyfit(np.log(list(curve)), np.log([m.time for m in curve.values()]), deg=1)[0])
+
+
+def _scaling_figure(curves: dict[str, dict[int, Measurement]], exponents: dict[str, float]) -> Figure:
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    time, memory = figure.subplots(1, 2)
+    for engine, curve in curves.items():
+        sizes, style = list(curve), {"marker": "o", "markersize": 4}
+        label = f"{engine} (time: exponent {exponents[engine]:.2f})"
+        time.loglog(sizes, [measurement.time for measurement in curve.values()], label=label, **style)
+        memory.loglog(sizes, [measurement.memory / MEGABYTE for measurement in curve.values()], **style)
+    time.set(title="Time", ylabel="seconds")
+    memory.set(title="Memory beyond the inputs", ylabel="MB")
+    ticks = list(curves["caliper_nn"])[::2]
+    for axes in (time, memory):
+        axes.set_xticks(ticks, [f"{keys:,}" for keys in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set_xlabel("keys")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=len(curves), frameon=False, fontsize=9)
+    return figure
+
+
+CASES: dict[str, list[Callable[[Bench], None]]] = {
+    "large": [Comparison(LARGE, {"full_matrix": 10, "faiss_overfetch": 6}, memory_goal=True)],
+    "small": [Comparison(SMALL, {"full_matrix": 20, "faiss_overfetch": None})],
+    "no-caliper": [
+        # At most 1.3 times the time of faiss.
+        Comparison(replace(SMALL, std_caliper=None), {"faiss_flat": 1 / 1.3, "full_matrix": None}),
+        Comparison(replace(LARGE, std_caliper=None), {"faiss_flat": 1 / 1.3}),
+    ],
+    "many-domains": [
+        Comparison(replace(SMALL, domains=200), {"full_matrix": 5}),
+        Comparison(replace(LARGE, domains=200), {"full_matrix": 5}),
+    ],
+    "threads": [threads],
+    "scaling": [scaling],
+}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: python benchmarks/matching.py --case small --quick",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--case", choices=CASES, help="run only this one")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to try the script; goals are not judged")
+    parser.add_argument("--threads", type=int, default=1, help="threads of every engine (default: 1)")
+    parser.add_argument("--repeat", type=int, default=3, help="timed calls after the warm-up (default: 3)")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out"), help="folder of matching.md and the figure")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    report = Report("Matching: speed and memory", arguments.out)
+    settings = f"- threads: {arguments.threads}; median of {arguments.repeat} calls"
+    report.add("\n".join([machine_facts("torch", "faiss-cpu", "numpy", "okapi-ssl"), settings]))
+    report.add(__doc__.partition("\n\n")[2].strip())
+    report.add("Data. " + getdoc(draw).partition("\n\n")[2])
+    with TemporaryDirectory() as scratch:
+        bench = Bench(report, Path(scratch), arguments.threads, arguments.repeat, arguments.quick)
+        for name in [arguments.case] if arguments.case else CASES:
+            report.add(f"## {name}")
+            for run in CASES[name]:
+                run(bench)
+    report.write("matching.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+"""CaliperMatcher: scikit-learn's conventions, its options against brute force, and errors."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.naive_bayes import GaussianNB
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from okapi.matching import CaliperMatcher, caliper_nn, greedy
+from okapi.matching.propensity import at_temperature
+
+EXPECTED_FAILURES = {"check_fit_score_takes_y": "the second argument of fit is the domain, not a target"}
+
+
+@parametrize_with_checks(
+    [CaliperMatcher(), CaliperMatcher(std_caliper=0.2, distance="mahalanobis")],
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
+)
+@pytest.mark.filterwarnings(
+    "ignore::okapi.matching.SeparableDomainsWarning", "ignore::sklearn.exceptions.SkipTestWarning"
+)
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def sites():
+    rng = np.random.default_rng(0)
+    domain = np.repeat(["b", "a", "c"], [40, 60, 50])
+    shift = np.repeat([0.0, 0.7, -0.5], [40, 60, 50])
+    x = rng.normal(size=(150, 3)) + shift[:, None]
+    return x, domain
+
+
+@pytest.fixture
+def two_sites(sites):
+    x, domain = sites
+    return x[:100], domain[:100]
+
+
+def pairs(matches):
+    return dict(zip(matches.query.tolist(), matches.key.tolist(), strict=True))
+
+
+def test_match_is_caliper_nn_on_the_fitted_samples(sites):
+    x, domain = sites
+    matcher = CaliperMatcher(k=3, fixed_caliper=0.95, std_caliper=0.5).fit(x, domain)
+    codes = np.unique(domain, return_inverse=True)[1]
+    expected = caliper_nn(
+        x,
+        x,
+        query_domain=codes,
+        key_domain=codes,
+        query_propensity=matcher.propensity_,
+        key_propensity=matcher.propensity_,
+        k=3,
+        fixed_caliper=0.95,
+        std_caliper=0.5,
+    )
+    assert 0 < len(expected) < 150
+    assert pairs(matcher.match()) == pairs(expected)
+    assert pairs(matcher.match(x, domain)) == pairs(expected)
+
+
+def test_clone_keeps_the_settings_and_nothing_else(two_sites):
+    matcher = CaliperMatcher(k=4, std_caliper=0.3, exact=None).fit(*two_sites)
+    copy = clone(matcher)
+    assert copy.get_params() == matcher.get_params()
+    assert not hasattr(copy, "domains_")
+
+
+def test_a_frame_gives_what_its_array_gives_with_its_index_as_ids(two_sites):
+    x, domain = two_sites
+    frame = pd.DataFrame(x, columns=["a", "b", "c"], index=[f"id{i}" for i in range(100)])
+    matcher = CaliperMatcher(k=2).fit(frame, pd.Series(domain, index=frame.index))
+    assert matcher.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert pairs(matcher.match()) == pairs(CaliperMatcher(k=2).fit(x, domain).match())
+    table = matcher.to_frame()
+    assert list(table.columns) == ["query", "rank", "key", "distance"]
+    assert table["query"].iloc[0] == "id0"
+    assert set(matcher.balance().table["covariate"]) == {"a", "b", "c"}
+    with pytest.raises(ValueError, match="feature names should match"):
+        matcher.match(frame[["b", "a", "c"]], domain)
+
+
+def test_new_samples_are_matched_to_the_fitted_ones(two_sites):
+    x, domain = two_sites
+    matcher = CaliperMatcher(k=2, std_caliper=1.0).fit(x, domain)
+    rng = np.random.default_rng(1)
+    new, new_domain = rng.normal(size=(20, 3)), rng.choice(["a", "b"], 20)
+    matches = matcher.match(new, new_domain)
+    assert len(matches)
+    for query, keys in pairs(matches).items():
+        assert (domain[keys] != new_domain[query]).all()
+    assert matcher.balance(matches, X=new, domain=new_domain).summary()["matched_directions"] == 2
+    with pytest.raises(ValueError, match="domain holds 'z' in row 3, which was not there in fit"):
+        matcher.match(new, np.where(np.arange(20) == 3, "z", new_domain))
+
+
+def test_estimand_names_the_queries(two_sites):
+    x, domain = two_sites
+    for estimand, queries in (("att", "b"), ("atc", "a")):
+        matches = CaliperMatcher(estimand=estimand).fit(x, domain).match()
+        assert set(domain[matches.query.numpy()]) == {queries}
+        assert len(matches) == (domain == queries).sum()
+
+
+def test_cosine_is_one_minus_the_cosine(two_sites):
+    x, domain = two_sites
+    matches = CaliperMatcher(distance="cosine").fit(x, domain).match()
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    similarity = unit @ unit.T
+    similarity[domain[:, None] == domain] = -2
+    np.testing.assert_array_equal(matches.key[:, 0], similarity.argmax(1))
+    np.testing.assert_allclose(matches.distance[:, 0], 1 - similarity.max(1), atol=1e-12)
+
+
+def test_propensity_distance_compares_scores_on_the_scale_asked_for(two_sites):
+    x, domain = two_sites
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(0.001, 0.999, 100)
+    for scale, on_scale in (("probability", scores), ("logit", np.log(scores / (1 - scores)))):
+        matcher = CaliperMatcher(distance="propensity", caliper_scale=scale)
+        matches = matcher.fit(x, domain, propensity_scores=scores).match()
+        apart = np.abs(on_scale[:, None] - on_scale)
+        apart[domain[:, None] == domain] = np.inf
+        np.testing.assert_array_equal(matches.key[:, 0], apart.argmin(1))
+
+
+def test_exact_columns_are_equal_within_pairs_and_no_covariates(two_sites):
+    x, domain = two_sites
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(
+        sex=rng.choice(["f", "m"], 100), age=rng.integers(0, 3, 100)
+    )
+    matcher = CaliperMatcher(k=2, exact=["sex", "age"], allow_fewer=True).fit(frame, domain)
+    matches = matcher.match()
+    assert matcher.covariate_names_ == ["a", "b", "c"]
+    for query, keys in pairs(matches).items():
+        found = [key for key in keys if key >= 0]
+        allowed = np.flatnonzero(
+            (domain != domain[query])
+            & (frame["sex"] == frame["sex"][query]).to_numpy()
+            & (frame["age"] == frame["age"][query]).to_numpy()
+        )
+        nearest = allowed[np.argsort(((x[allowed] - x[query]) ** 2).sum(1), kind="stable")][:2]
+        assert found == nearest.tolist()
+    array = np.column_stack([x, frame["sex"] == "f", frame["age"]])
+    by_number = CaliperMatcher(k=2, exact=[3, 4], allow_fewer=True).fit(array, domain)
+    assert pairs(by_number.match()) == pairs(matches)
+
+
+def greedy_brute_force(x, domain, k, order, own, caliper):
+    """Return {query: keys}: rounds of taking the nearest key still free, one query domain at a time."""
+    taken = {}
+    for side in np.unique(domain):
+        queries = [i for i in range(len(x)) if domain[i] == side]
+        free = {j for j in range(len(x)) if domain[j] != side}
+        if order == "largest":
+            queries.sort(key=lambda i: -own[i])
+
+        def offers(i, free):
+            return sorted(
+                (np.sqrt(((x[i] - x[j]) ** 2).sum()), j) for j in free if np.abs(own[i] - (1 - own[j])) <= caliper
+            )
+
+        for _ in range(k):
+            succeeded = []
+            waiting = list(queries)
+            while waiting:
+                if order == "closest":
+                    best = [(offers(i, free)[0], i) for i in waiting if offers(i, free)]
+                    if not best:
+                        break
+                    (_, key), query = min(best)
+                else:
+                    query = waiting[0]
+                    found = offers(query, free)
+                    key = found[0][1] if found else None
+                waiting.remove(query)
+                if key is not None:
+                    free.discard(key)
+                    taken.setdefault(query, []).append(key)
+                    succeeded.append(query)
+            queries = [i for i in queries if i in succeeded]
+    return taken
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(2, 30),
+    k=st.integers(1, 3),
+    order=st.sampled_from(greedy.ORDERS),
+    ties=st.booleans(),
+    caliper=st.sampled_from([0.3, 2.0]),
+    lists=st.integers(1, 5),
+    batch=st.integers(1, 10),
+)
+def test_without_replacement_equals_brute_force(seed, n, k, order, ties, caliper, lists, batch):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 4, (n, 2)).astype(float) if ties else rng.normal(size=(n, 2))
+    domain = np.append([0, 1], rng.integers(0, 2, n - 2))
+    scores = rng.random(n)
+    own = np.where(domain == 1, scores, 1 - scores)
+    spread = scores.std(ddof=1)
+    matcher = CaliperMatcher(
+        k=k, replace=False, order=order, allow_fewer=True, std_caliper=caliper, caliper_sd="all"
+    ).fit(x, domain, propensity_scores=scores)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(greedy, "LIST", lists)
+        patch.setattr(greedy, "BATCH", batch)
+        found = {query: [key for key in keys if key >= 0] for query, keys in pairs(matcher.match()).items()}
+    assert found == greedy_brute_force(x, domain, k, order, own, caliper * spread)
+
+
+@pytest.mark.parametrize("order", greedy.ORDERS)
+def test_without_replacement_no_key_serves_two_queries_of_a_domain(sites, order):
+    x, domain = sites
+    matches = CaliperMatcher(replace=False, order=order, k=2).fit(x, domain).match()
+    for side in np.unique(domain):
+        keys = matches.key[torch.from_numpy(domain[matches.query.numpy()] == side)].flatten()
+        assert len(keys.unique()) == len(keys) > 0
+
+
+def test_allow_fewer_adds_queries_with_fewer_keys_and_changes_no_other(two_sites):
+    x, domain = two_sites
+    settings = {"k": 8, "std_caliper": 0.3}
+    strict = CaliperMatcher(**settings).fit(x, domain).match()
+    loose = CaliperMatcher(**settings, allow_fewer=True).fit(x, domain).match()
+    assert len(loose) > len(strict) > 0
+    assert {q: keys for q, keys in pairs(loose).items() if keys[-1] >= 0} == pairs(strict)
+    assert torch.equal(loose.distance.isinf(), loose.key == -1)
+    assert (loose.key[:, 0] >= 0).all()
+
+
+def test_any_classifier_and_given_scores(two_sites):
+    x, domain = two_sites
+    by_classifier = CaliperMatcher(std_caliper=0.2, propensity=GaussianNB(), temperature=2.0).fit(x, domain)
+    scores = GaussianNB().fit(x, domain == "b").predict_proba(x)[:, 1]
+    given_scores = CaliperMatcher(std_caliper=0.2, temperature=2.0).fit(x, domain, propensity_scores=scores)
+    np.testing.assert_allclose(by_classifier.propensity_, given_scores.propensity_, rtol=1e-9)
+    np.testing.assert_allclose(given_scores.propensity_, at_temperature(scores, 2.0))
+    assert pairs(by_classifier.match()) == pairs(given_scores.match())
+    with pytest.raises(ValueError, match="propensity_scores is needed with X, because scores were given in fit"):
+        given_scores.match(x, domain)
+
+
+def test_propensity_is_estimated_when_first_asked_for(two_sites):
+    matcher = CaliperMatcher().fit(*two_sites)
+    with_caliper = CaliperMatcher(std_caliper=0.2).fit(*two_sites)
+    np.testing.assert_array_equal(matcher.propensity_, with_caliper.propensity_)
+
+
+def test_sets_of_domain_labels():
+    rng = np.random.default_rng(0)
+    labels = rng.random((80, 3)) < 0.3
+    x = rng.normal(size=(80, 4)) + labels @ rng.normal(size=(3, 4))
+    matcher = CaliperMatcher(k=2, std_caliper=1.0).fit(x, labels)
+    matches = matcher.match()
+    assert len(matches) > 10
+    for query, keys in pairs(matches).items():
+        assert not (labels[keys] & labels[query]).any()
+    assert matcher.propensity_.shape == (80, 3)
+    assert matcher.balance(matches).summary()["matched_directions"] > 0
+
+
+def test_weights_count_queries_and_the_share_of_keys(two_sites):
+    matcher = CaliperMatcher(k=3, estimand="att").fit(*two_sites)
+    weights = matcher.weights()
+    domain = matcher.domain_
+    assert weights[domain == 1].tolist() == [1.0] * (domain == 1).sum()
+    assert weights[domain == 0].sum() == pytest.approx((domain == 1).sum())
+    assert 0 < matcher.effective_sample_size() <= (domain == 0).sum()
+
+
+def test_removed_counts_what_each_rule_leaves(two_sites):
+    x, domain = two_sites
+    matcher = CaliperMatcher(k=2, fixed_caliper=0.9, std_caliper=0.2).fit(x, domain)
+    table = matcher.removed()
+    scores, codes = matcher.propensity_, matcher.domain_
+    kept = (scores > 0.1) & (scores < 0.9)
+    across = codes[:, None] != codes
+    limit = {}
+    for a, b in ((0, 1), (1, 0)):
+        pooled = (scores[kept & (codes == a)].var(ddof=1) + scores[kept & (codes == b)].var(ddof=1)) / 2
+        limit[a] = 0.2 * np.sqrt(pooled)
+    near = np.abs(scores[:, None] - scores) <= np.array([limit[a] for a in codes])[:, None]
+    both_kept = kept[:, None] & kept
+    assert table["pairs"].tolist()[:3] == [across.sum(), (across & both_kept).sum(), (across & both_kept & near).sum()]
+    assert table["queries"].tolist() == [100, kept.sum(), kept.sum(), len(matcher.match())]
+    assert table["threshold"][1] == "0.1 < propensity < 0.9"
+    assert table["threshold"][2].startswith(f"difference <= {limit[0]:.4g} for a → b")
+
+
+@pytest.mark.parametrize("settings", [{"std_caliper": 0.5}, {"std_caliper": 0.5, "exact": [0]}, {}])
+def test_removed_counts_pairs_of_many_domains_and_of_sets(sites, settings):
+    """The last row but one counts exactly the pairs that a matching with every key would return."""
+    x, domain = sites
+    x = np.column_stack([np.arange(150) % 2, x])
+    labels = domain[:, None] == np.unique(domain)
+    for kind in (domain, labels):
+        matcher = CaliperMatcher(**settings, k=149, allow_fewer=True).fit(x, kind)
+        table = matcher.removed()
+        assert table["pairs"].iloc[-2] == table["pairs"].iloc[-1] > 0
+
+
+def test_categories_of_a_frame_become_levels():
+    frame = pd.DataFrame({"age": [1.0, 2, 3, 4], "race": ["x", "y", "y", "x"], "old": [True, False, True, False]})
+    matcher = CaliperMatcher().fit(frame, [0, 0, 1, 1])
+    assert matcher.covariate_names_ == ["age", "race_x", "race_y", "old"]
+    # y to x costs a distance of 1, as much as a year
+    assert matcher.match().distance[1, 0] == pytest.approx(np.sqrt(1 + 0 + 1))
+    with pytest.raises(ValueError, match="column 'race' holds 'z' in row 0, which was not there in fit"):
+        matcher.match(frame.assign(race="z"), [0, 0, 1, 1])
+    with pytest.raises(ValueError, match="column 'race' has a missing value in row 1"):
+        CaliperMatcher().fit(frame.assign(race=["x", None, "y", "x"]), [0, 0, 1, 1])
+
+
+def test_effect_needs_one_direction(two_sites):
+    with pytest.raises(ValueError, match='effect needs estimand="att" or "atc"'):
+        CaliperMatcher().fit(*two_sites).effect(np.zeros(100))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k": 0}, "k must be a whole number of at least 1, got 0"),
+        ({"fixed_caliper": 0.5}, "fixed_caliper must be in"),
+        ({"std_caliper": -1}, "std_caliper must be a positive number, got -1"),
+        ({"caliper_sd": "treated"}, "caliper_sd must be one of"),
+        ({"distance": "manhattan"}, "distance must be one of"),
+        ({"estimand": "ate"}, "estimand must be one of"),
+        ({"order": "random"}, "order must be one of"),
+        ({"temperature": 0, "std_caliper": 0.2}, "temperature must be a positive number, got 0"),
+        ({"exact": [7]}, r"exact names columns that X does not have: \[7\]"),
+        ({"exact": [0, 1, 2]}, "exact names every column of X"),
+        ({"propensity": object(), "std_caliper": 0.2}, "classifier must have predict_proba"),
+    ],
+)
+def test_bad_settings_are_named(two_sites, settings, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        CaliperMatcher(**settings).fit(*two_sites)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"domain": np.repeat("a", 100)}, "domain must hold at least two domains, got only"),
+        ({"domain": np.repeat("a", 99)}, r"domain must have shape \(100,\)"),
+        ({"domain": np.array(["a", None] * 50, dtype=object)}, "domain is missing in row 1"),
+        ({"propensity_scores": np.full(100, 1.2)}, r"propensity_scores must lie in \[0, 1\]"),
+        ({"propensity_scores": np.full(99, 0.2)}, r"propensity_scores must have shape \(100,\)"),
+        ({"propensity_scores": np.full((100, 3), 0.2)}, "propensity_scores must have 2 columns for 2 domains"),
+        ({"X": np.full((100, 3), np.nan)}, "Input X contains NaN"),
+        ({"X": np.full((100, 3), np.inf)}, "Input X contains infinity"),
+    ],
+)
+def test_bad_data_are_named(two_sites, change, message):
+    x, domain = two_sites
+    arguments = {"X": x, "domain": domain, **change}
+    with pytest.raises(ValueError, match=message):
+        CaliperMatcher().fit(**arguments)
+
+
+def test_att_needs_two_domains(sites):
+    with pytest.raises(ValueError, match="estimand='att' needs two domains, got 3"):
+        CaliperMatcher(estimand="att").fit(*sites)
+
+
+def test_mahalanobis_names_constant_and_collinear_columns(two_sites):
+    x, domain = two_sites
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    with pytest.raises(ValueError, match="'flat' is constant"):
+        CaliperMatcher(distance="mahalanobis").fit(frame.assign(flat=3.0), domain)
+    with pytest.raises(ValueError, match=r"linearly independent columns, '[abd]' depend"):
+        CaliperMatcher(distance="mahalanobis").fit(frame.assign(d=frame["a"] - 2 * frame["b"]), domain)
+    with pytest.raises(ValueError, match="'site' is constant within every domain but differs between them"):
+        CaliperMatcher(distance="scaled_euclidean").fit(frame.assign(site=(domain == "a") * 1.0), domain)
+    flat = CaliperMatcher(distance="scaled_euclidean").fit(frame.assign(flat=3.0), domain).match()
+    assert pairs(flat) == pairs(CaliperMatcher(distance="scaled_euclidean").fit(frame, domain).match())
+
+
+def test_cosine_names_a_row_of_zeros(two_sites):
+    x, domain = two_sites
+    x[5] = 0
+    with pytest.raises(ValueError, match="cosine distance needs non-zero rows, row 5"):
+        CaliperMatcher(distance="cosine").fit(x, domain)
