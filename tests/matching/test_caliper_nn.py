@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from tests.matching.oracle import brute_force
 
-from okapi.matching import caliper_nn, plans, search
+from okapi.matching import caliper_nn, plans, score_plan, search
 
 KINDS = ("two domains", "many domains", "sets")
 
@@ -72,14 +72,23 @@ settings = st.fixed_dictionaries(
     offset=st.sampled_from([0.0, 1e4]),
     block=st.integers(1, 9),
     chunk=st.integers(1, 40),
+    tile_flops=st.sampled_from([100.0, 5e3, 1e9]),
     arguments=settings,
 )
-def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk, arguments):
+def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk, tile_flops, arguments):
     """Whatever the shapes, domains, ties, calipers, sides that are empty or filtered away, block and chunk sizes."""
     queries, keys, domains = make_problem(np.random.default_rng(seed), n, m, width, kind, ties=ties, offset=offset)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "BLOCK", block)
-        patch.setattr(search, "CHUNK", chunk)
+        for module, name, value in (
+            (plans, "NARROW", block),
+            (plans, "WIDE", block),
+            (score_plan, "MIXED_ROWS", block),
+            (score_plan, "ROWS", 3 * block),
+            (score_plan, "TILE_FLOPS", tile_flops),
+            (search, "PRODUCT", chunk),
+            (search, "PANEL", 3 * block * chunk),
+        ):
+            patch.setattr(module, name, value)
         matches = caliper_nn(queries, keys, **domains, **arguments)
     assert_same(matches, brute_force(queries, keys, **domains, **arguments))
 
@@ -282,12 +291,15 @@ class _CountSynchronisations(torch.utils._python_dispatch.TorchDispatchMode):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("std_caliper", [None, 0.5])
-def test_the_loop_never_waits_for_the_device(kind, std_caliper, monkeypatch):
+@pytest.mark.parametrize("tile_flops", [10.0, 1e9])
+def test_the_loop_never_waits_for_the_device(kind, std_caliper, tile_flops, monkeypatch):
     """The number of operations that synchronise does not grow with the number of blocks."""
     queries, keys, domains = make_problem(np.random.default_rng(0), 120, 300, 8, kind)
 
     def synchronisations(block):
-        monkeypatch.setattr(plans, "BLOCK", block)
+        for module, name in ((plans, "NARROW"), (plans, "WIDE"), (score_plan, "MIXED_ROWS"), (score_plan, "ROWS")):
+            monkeypatch.setattr(module, name, block)
+        monkeypatch.setattr(score_plan, "TILE_FLOPS", tile_flops)
         with _CountSynchronisations() as mode:
             caliper_nn(queries, keys, **domains, k=2, std_caliper=std_caliper)
         return mode.count

@@ -98,7 +98,7 @@ def caliper_nn(
 
 
 def _match(queries: Tensor, keys: Tensor, query: Side, key: Side, calipers: Calipers, k: int) -> Matches:
-    plan = calipers.admissible(query, key).plan()
+    plan = calipers.admissible(query, key).plan(queries.shape[1])
     distance, index = nearest(queries, keys, plan, k)
     order = plan.query_order.argsort()
     order = order[index[order, -1] >= 0]

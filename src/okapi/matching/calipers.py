@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import DomainPlan, Plan, ScoreCaliper, ScorePlan, SetPlan, WindowPlan
+from okapi.matching.plans import DomainPlan, Plan, SetPlan, WindowPlan
+from okapi.matching.score_plan import ScoreCaliper, ScorePlan, columns
 
 LOGIT_CLIP = 1e-6
 SCALES = ("probability", "logit")
@@ -131,17 +132,24 @@ class Admissible:
         n_domains = self.query_score.shape[1]
         query_domain, key_domain = self.query.domain[self.query_rows], self.key.domain[self.key_rows]
         present, group = query_domain.unique(return_inverse=True)
-        if variance is not None:
-            everywhere = variance.expand(len(present), -1)
-            cross = variance[present, None].expand(-1, n_domains)
-            return ScoreCaliper(std, present, everywhere, cross, variance)
-        of_queries = group_variance(self.query_score[self.query_rows], group, len(present))
-        cross = group_variance(self.key_score[self.key_rows][:, present], key_domain, n_domains).T
-        own = group_variance(self.key_score[self.key_rows, key_domain], key_domain, n_domains)
-        return ScoreCaliper(std, present, of_queries, cross, own)
+        if variance is None:
+            of_queries = group_variance(self.query_score[self.query_rows], group, len(present))
+            of_keys = group_variance(columns(self.key_score[self.key_rows], present), key_domain, n_domains).T
+            own = group_variance(self.key_score[self.key_rows, key_domain], key_domain, n_domains)
+            query_domains = of_queries.gather(1, present[:, None])
+        else:
+            of_queries, of_keys, own, query_domains = (
+                variance,
+                variance[present, None],
+                variance,
+                variance[present, None],
+            )
+        of_query = std * ((query_domains + of_keys) / 2).sqrt().expand(-1, n_domains)
+        of_key = std * ((of_queries + own) / 2).sqrt().expand(len(present), -1)
+        return ScoreCaliper(present, of_query, of_key)
 
-    def plan(self, query_rows: Tensor | None = None, key_rows: Tensor | None = None) -> Plan:
-        """Arrange the search among the admissible rows, or among some of them."""
+    def plan(self, width: int, query_rows: Tensor | None = None, key_rows: Tensor | None = None) -> Plan:
+        """Arrange the search of vectors with ``width`` columns among the admissible rows, or among some of them."""
         rows = (
             self.query_rows if query_rows is None else query_rows,
             self.key_rows if key_rows is None else key_rows,
@@ -155,7 +163,7 @@ class Admissible:
             return SetPlan(*rows, *scores, self.set_threshold)
         if self.query_score.ndim == 1:
             return WindowPlan(*rows, *scores, self.window_threshold)
-        return ScorePlan(*rows, *scores, self.score_caliper)
+        return ScorePlan(*rows, *scores, self.score_caliper, width)
 
 
 def inside_fixed_caliper(propensity: Tensor, caliper: float, *, sets: bool = False) -> Tensor:

@@ -61,7 +61,7 @@ def match_without_replacement(
     place = torch.full((len(queries),), -1)
     place[query_rows] = torch.arange(len(query_rows))
     for rows in _by_domain(query_rows, admissible):
-        plan = admissible.plan(rows, key_rows)
+        plan = admissible.plan(keys.shape[1], rows, key_rows)
         turn = plan.query_order.argsort()
         if order == "largest":
             assert own_propensity is not None

@@ -293,7 +293,9 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             labels = _check_labels(labels, n)
             self.domains_ = np.unique(labels)
             if len(self.domains_) < 2:
-                raise ValueError(f"domain must hold at least two domains, got only {self.domains_.tolist()[0]!r} (1 class)")
+                raise ValueError(
+                    f"domain must hold at least two domains, got only {self.domains_.tolist()[0]!r} (1 class)"
+                )
         if self.estimand != "both" and len(self.domains_) != 2:
             raise ValueError(f"estimand={self.estimand!r} needs two domains, got {len(self.domains_)}")
         self.domain_ = self._codes(labels, n)
@@ -363,7 +365,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self, vectors: Tensor, admissible: Admissible, query_rows: Tensor, key_rows: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         if self.replace:
-            plan = admissible.plan(query_rows, key_rows)
+            plan = admissible.plan(vectors.shape[1], query_rows, key_rows)
             return plan.query_order, *nearest(vectors, self._vectors, plan, self.k)
         order = self.order or ("largest" if self._needs_propensity() else "data")
         own = _own_propensity(admissible.query) if order == "largest" else None

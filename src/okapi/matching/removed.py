@@ -44,7 +44,7 @@ def removed(
 
     def left(rule: str, threshold: str, stage: Calipers, columns: pd.DataFrame | None) -> None:
         admissible = stage.admissible(side, side, sample=sample)
-        pairs = sum(admissible.plan(*part).count_pairs() for part in strata(admissible, columns, columns))
+        pairs = sum(admissible.plan(1, *part).count_pairs() for part in strata(admissible, columns, columns))
         rows.append((rule, threshold, len(admissible.query_rows), len(admissible.key_rows), pairs))
 
     bare = replace(calipers, fixed=None, std=None)
@@ -96,5 +96,5 @@ def std_threshold(admissible: Admissible, domains: Sequence[Any]) -> str:
         wanted = [admissible.calipers.direction] if admissible.calipers.direction else list(of)
         named = [f"{of[a, b]} for {domains[a]} → {domains[b]}" for a, b in wanted]
         return f"difference <= {', '.join(named)} ({scale})"
-    limits = admissible.score_caliper.thresholds(admissible.score_caliper.present)[1]
+    limits = admissible.score_caliper.of_query
     return f"difference <= {float(limits.min()):.4g} to {float(limits.max()):.4g} ({scale})"

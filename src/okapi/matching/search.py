@@ -13,12 +13,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import Block, Columns, Plan, column_chunks
+from okapi.matching.plans import FAR, Block, Plan, Tile
 
 MARGIN = 3  # candidates fetched beyond k
-CHUNK = 8192  # keys per matrix product: its scores stay in the cache until the best are selected
+PRODUCT = 2048  # keys per matrix product
+PANEL = 1 << 22  # scores of a block kept at a time: they stay in the cache until the best are selected
 RESCORE_ELEMENTS = 1 << 18
-GROUPS = 16  # columns per group when the best groups are selected before the best columns
 EPSILON = torch.finfo(torch.float32).eps / 2
 
 
@@ -56,8 +56,7 @@ class Search:
     @torch.no_grad()
     def __init__(self, queries: Tensor, keys: Tensor, plan: Plan) -> None:
         self.queries, self.keys, self.plan = queries, keys, plan
-        self._scores = torch.empty(0, device=queries.device)
-        self._gathered = torch.empty(0, device=queries.device)
+        self._memory: dict[str, Tensor] = {}
         self.empty = not len(plan.query_order) or not len(plan.key_order)
         if self.empty:
             return
@@ -97,9 +96,9 @@ class Search:
         where = torch.full((n_rows, fetch), -1, device=self.q_sorted.device)
         for block, at in self._blocks(rows):
             in_block = block.rows if rows is None else rows[at]
-            for number, columns in enumerate(column_chunks(self.plan, block, CHUNK)):
-                score, column = _smallest(self._block_scores(block, in_block, columns), fetch)
-                position = _position(columns, column)
+            for number, columns in enumerate(block.chunks(self._panel_width(at))):
+                score, position = _smallest(self._panel(block, in_block, columns), fetch)
+                position += columns.start
                 if number:
                     score = torch.cat([best[at], score], 1)
                     position = torch.cat([where[at], position], 1)
@@ -107,8 +106,8 @@ class Search:
                     position = position.gather(1, order)
                 best[at, : score.shape[1]] = score
                 where[at, : score.shape[1]] = position
-        where.masked_fill_(best.isinf(), -1)
-        return best, where
+        far = best >= FAR
+        return best.masked_fill_(far, torch.inf), where.masked_fill_(far, -1)
 
     def _blocks(self, rows: Tensor | None) -> Iterator[tuple[Block, slice]]:
         """Yield the blocks that hold queries looked for, with the place of these among all that are."""
@@ -120,33 +119,56 @@ class Search:
             if start < stop:
                 yield block, slice(start, stop)
 
-    def _block_scores(self, block: Block, rows: slice | Tensor, columns: Columns) -> Tensor:
-        """Return ``|k|^2 / 2 - q.k`` of queries and keys, infinite where inadmissible; valid until the next call."""
-        q, half_norm = self.q_sorted[rows], self.half_norm[columns]
-        keys = self.k_sorted[columns] if isinstance(columns, slice) else self._gather(columns)
-        width = -(-len(keys) // GROUPS) * GROUPS
-        out = self._scratch(len(q), width)
-        torch.addmm(half_norm, q, keys.T, alpha=-1, out=out[:, : len(keys)])
-        out[:, len(keys) :] = torch.inf
-        self.plan.exclude_(out[:, : len(keys)], rows, columns, block)
-        return out
+    def _panel_width(self, rows: slice) -> int:
+        fit = PANEL // int(rows.stop - rows.start)
+        return max(2 * PRODUCT, fit - fit % PRODUCT)
 
-    def _scratch(self, n_rows: int, width: int) -> Tensor:
-        if self._scores.numel() < n_rows * width:
-            self._scores = torch.empty(n_rows * width, device=self.q_sorted.device)
-        return self._scores[: n_rows * width].view(n_rows, width)
+    def _panel(self, block: Block, rows: slice | Tensor, columns: slice) -> Tensor:
+        """Return ``|k|^2 / 2 - q.k``, beyond `FAR` where a pair is inadmissible; valid until the next call."""
+        n_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        panel = self._scratch("panel", n_rows, columns.stop - columns.start)
+        tiles = self.plan.tiles(block, columns) if isinstance(rows, slice) else None
+        if tiles is not None:
+            self._fill_tiles(panel, block, columns, tiles)
+            return panel
+        q = self.q_sorted[rows]
+        for start in range(columns.start, columns.stop, PRODUCT):
+            part = slice(start, min(start + PRODUCT, columns.stop))
+            out = panel[:, part.start - columns.start : part.stop - columns.start]
+            torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
+            self.plan.exclude_(out, rows, part, block)
+        return panel
 
-    def _gather(self, columns: Tensor) -> Tensor:
-        if len(self._gathered) < len(columns):
-            self._gathered = torch.empty(
-                min(CHUNK, len(self.k_sorted)), self.k_sorted.shape[1], device=self.q_sorted.device
-            )
-        return torch.index_select(self.k_sorted, 0, columns, out=self._gathered[: len(columns)])
+    def _fill_tiles(self, panel: Tensor, block: Block, columns: slice, tiles: Iterator[Tile]) -> None:
+        if not self.plan.tiles_cover_all:
+            panel.fill_(torch.inf)
+        queries = self.q_sorted[block.rows]
+        for tile in tiles:
+            part = tile.columns
+            target = panel[:, part.start - columns.start : part.stop - columns.start]
+            q, out = queries, target
+            if tile.rows is not None:
+                q = self._scratch("queries", len(tile.rows), queries.shape[1])
+                torch.index_select(queries, 0, tile.rows, out=q)
+                out = self._scratch("tile", len(tile.rows), part.stop - part.start)
+            torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
+            self.plan.exclude_from_tile_(out, tile, self._scratch)
+            if tile.rows is not None:
+                target.index_copy_(0, tile.rows, out)
+
+    def _scratch(self, name: str, n_rows: int, width: int) -> Tensor:
+        """Return memory that is used again and again."""
+        memory = self._memory.get(name)
+        if memory is None or memory.numel() < n_rows * width:
+            memory = self._memory[name] = torch.empty(n_rows * width, device=self.queries.device)
+        return memory[: n_rows * width].view(n_rows, width)
 
     def _settle(self, k: int, score: Tensor, position: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Re-score candidates exactly, few at first, until no key left out can belong to the result."""
         fetch = position.shape[1]
         rows = torch.arange(len(position), device=position.device) if rows is None else rows
+        admitted = self.plan.admits(rows[:, None].expand_as(position), position.clamp(min=0))
+        position = position.masked_fill(~admitted, -1)
         distance = torch.full((len(position), k), torch.inf, dtype=torch.float64, device=position.device)
         index = torch.full_like(position[:, :k], -1)
         open_ = torch.arange(len(position), device=position.device)
@@ -191,10 +213,12 @@ class Search:
         limit = torch.nextafter(limit, torch.full_like(limit, torch.inf))
         found = _Nearest(len(rows), k, rows.device)
         for block, at in self._blocks(rows):
-            for columns in column_chunks(self.plan, block, CHUNK):
-                near = self._block_scores(block, rows[at], columns) <= limit[at, None]
+            for columns in block.chunks(self._panel_width(at)):
+                near = self._panel(block, rows[at], columns) <= limit[at, None]
                 row, column = near.nonzero(as_tuple=True)
-                index = self.plan.key_order[_position(columns, column)]
+                admitted = self.plan.admits(rows[at][row], column + columns.start)
+                row, column = row[admitted], column[admitted]
+                index = self.plan.key_order[column + columns.start]
                 distance = self._squared_distance(rows[at][row], index[:, None])[:, 0]
                 found.add(row + at.start, distance, index)
         return found.table()
@@ -232,27 +256,24 @@ class _Nearest:
         return distance, index
 
 
-def _position(columns: Columns, column: Tensor) -> Tensor:
-    """Return where columns of a chunk stand in the order of the keys; padding, whose score is infinite, anywhere."""
-    return column + columns.start if isinstance(columns, slice) else columns[column.clamp(max=len(columns) - 1)]
-
-
 def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the ``count`` smallest scores of every row and their columns.
+    """Return the ``count`` smallest scores of every row, fewer in a narrower matrix, and their columns.
 
     The best columns lie in the groups with the best minima; minima are quick to find, so few scores need a selection.
     """
-    n_rows, width = scores.shape
-    n_groups = width // GROUPS
-    if n_groups < 4 * count:
+    width = scores.shape[1]
+    size = 1 << max(0, round(math.log2(width / count) / 2)) if width > count else 1
+    n_groups = width // size
+    if size < 4 or n_groups < 2 * count:
         value, column = scores.topk(min(count, width), dim=1, largest=False)
         return value, column
-    grouped = scores.view(n_rows, GROUPS, n_groups)
+    grouped = scores[:, : size * n_groups].unflatten(1, (size, n_groups))
     group = grouped.amin(1).topk(count, dim=1, largest=False, sorted=False).indices
-    members = grouped.gather(2, group[:, None].expand(-1, GROUPS, -1)).flatten(1)
+    members = grouped.gather(2, group[:, None].expand(-1, size, -1)).flatten(1)
+    members = torch.cat([members, scores[:, size * n_groups :]], 1)  # and the columns that fill no group
     value, member = members.topk(count, dim=1, largest=False)
-    column = group.gather(1, member % count) + member // count * n_groups
-    return value, column
+    column = group.gather(1, (member % count)) + member // count * n_groups
+    return value, torch.where(member < size * count, column, member + size * (n_groups - count))
 
 
 def _center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:

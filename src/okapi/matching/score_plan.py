@@ -1,0 +1,220 @@
+"""The std-caliper between any number of domains, arranged for a blocked search."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from okapi.matching.plans import FAR, Block, Plan, Scratch, Tile, cut, windows
+
+ROWS = 4096  # at most 2**15 queries per block where key domains are searched one by one
+MIXED_ROWS = 128  # where they are searched together
+# What a tile costs beside its pairs, and what a pair costs beside its product, in flops of a matrix product.
+TILE_FLOPS = 1.5e7
+PAIR_FLOPS = 200
+FEWEST_TILES, MOST_TILES = 4, 32
+GATHERED = 1024  # keys whose scores are rearranged at a time
+PENALTY = 1e18 * FAR
+ROUND = 16  # widths of tiles are multiples of this: the product is faster
+
+
+@dataclass(frozen=True)
+class ScoreCaliper:
+    """The std-caliper between any two domains.
+
+    Parameters
+    ----------
+    present : Tensor of shape (A,), int64
+        The domains that have queries, ascending.
+    of_query, of_key : Tensor of shape (A, S), float64
+        Greatest admissible difference of the scores of the query's domain, and of the key's, by query and key domain.
+    """
+
+    present: Tensor
+    of_query: Tensor
+    of_key: Tensor
+
+
+class ScorePlan(Plan):
+    """Any number of domains, std-caliper: ``|e_q[d] - e_k[d]| <= c sigma`` for the query's and for the key's domain.
+
+    Keys lie by domain b and in order of ``e[b]``. The condition on the key's domain then is a window: queries in order
+    of their ``e[b]`` and the keys of b make a band, which tiles cover. Where that saves little, a domain's keys are one
+    tile; where domains have very few keys, they are searched together.
+
+    Pairs are excluded in float32, with thresholds so wide that no admissible pair is lost; `admits` is exact.
+
+    Parameters
+    ----------
+    query_score, key_score : Tensor of shape (n, S)
+        Propensities on the caliper's scale.
+    caliper : ScoreCaliper
+    width : int
+        Columns of the vectors searched, which tell what a pair costs.
+    """
+
+    def __init__(
+        self,
+        query_rows: Tensor,
+        key_rows: Tensor,
+        query_domain: Tensor,
+        key_domain: Tensor,
+        query_score: Tensor,
+        key_score: Tensor,
+        caliper: ScoreCaliper,
+        width: int,
+    ) -> None:
+        self.all_query_score, self.all_key_score, self.caliper = query_score, key_score, caliper
+        self.query_order = query_rows
+        self.query_domain = query_domain[query_rows]
+        self.query_group = torch.searchsorted(caliper.present, self.query_domain)
+        self.query_score = query_score[query_rows].float()
+        self.query_own = self.query_score.gather(1, self.query_domain[:, None])[:, 0]
+        own = key_score[key_rows, key_domain[key_rows]]
+        order = own.argsort(stable=True)
+        order = order[key_domain[key_rows][order].argsort(stable=True)]
+        self.key_order, self.key_own = key_rows[order], own[order].float()
+        self.key_domain = key_domain[self.key_order]
+        # (A, n): the keys' score of each query domain
+        self.key_cross = torch.empty(len(caliper.present), len(self.key_order), device=key_score.device)
+        for part in cut(0, len(self.key_order), GATHERED):
+            self.key_cross[:, part] = columns(key_score.index_select(0, self.key_order[part]), caliper.present).T
+        self._set_limits()
+
+        self.n_tiles = self._tiles_per_domain(width)
+        self.tiles_cover_all = self.n_tiles == 1
+        everything = (slice(0, len(self.key_order)),)
+        size = ROWS if self.n_tiles else MIXED_ROWS
+        self.blocks = [Block(rows, everything) for rows in cut(0, len(query_rows), size)]
+        if self.n_tiles:
+            self._set_windows()
+
+    def _set_limits(self) -> None:
+        """Widen the thresholds by what rounding to float32 can do; none within a domain."""
+        ends = [torch.stack(x.aminmax()) for x in (self.query_score, self.key_own, self.key_cross) if x.numel()]
+        slack = 4 * torch.finfo(torch.float32).eps * torch.cat(ends).abs().amax() if ends else 0.0
+        self.of_query = (self.caliper.of_query + slack).float()
+        self.of_key = (self.caliper.of_key + slack).float()
+        self.of_key.scatter_(1, self.caliper.present[:, None], -1.0)
+        self.of_query_by_key, self.of_key_by_key = self.of_query.T.contiguous(), self.of_key.T.contiguous()
+
+    def _tiles_per_domain(self, width: int) -> int:
+        """Return how many tiles cover a key domain best; 0: domains are so small that they are searched together.
+
+        Of a domain's pairs t tiles look at a share of about 1/t plus that of the window, at the cost of t tiles.
+        """
+        n_domains = max(1, len(torch.unique(self.key_domain)))
+        pairs = min(ROWS, len(self.query_order)) * len(self.key_order) / n_domains
+        tiles = (pairs * (2 * width + PAIR_FLOPS) / TILE_FLOPS) ** 0.5
+        return min(MOST_TILES, round(tiles)) if tiles >= FEWEST_TILES else int(tiles >= 1)
+
+    def _set_windows(self) -> None:
+        """Find the window of keys of every tile, with one transfer to the host for all of them.
+
+        Queries are put in order of the middle of their own windows, by key domain.
+        """
+        domains, counts = torch.unique_consecutive(self.key_domain, return_counts=True)
+        stop = counts.cumsum(0)
+        self.domain_spans = torch.stack([domains, stop - counts, stop], 1).tolist()
+        self.orders: list[Tensor] = []
+        self.tile_rows: list[list[slice]] = []
+        if self.n_tiles == 1:
+            return
+        bounds = []
+        steps = max(stop - start for _, start, stop in self.domain_spans).bit_length()
+        for block in self.blocks:
+            score = self.query_score[block.rows][:, domains]
+            limit = self.of_key[self.query_group[block.rows]][:, domains].clamp_(min=0)
+            span = (stop - counts).expand_as(score), stop.expand_as(score)
+            first, last = windows(score, self.key_own, limit, *span, steps)
+            order = (first + last).argsort(0)
+            first, last = first.gather(0, order), last.gather(0, order)
+            tile_rows = list(cut(0, len(order), -(-len(order) // self.n_tiles)))
+            ends = [(first[rows].amin(0), last[rows].amax(0)) for rows in tile_rows]
+            bounds += [torch.stack(end, 1) for end in ends]
+            self.orders.append(order.to(torch.int16))  # places within a block
+            self.tile_rows.append(tile_rows)
+        each = iter(torch.stack(bounds).tolist())
+        self.windows = [list(islice(each, len(tile_rows))) for tile_rows in self.tile_rows]
+
+    def tiles(self, block: Block, columns: slice) -> Iterator[Tile] | None:
+        """See `Plan`."""
+        return self._tiles(block, columns) if self.n_tiles else None
+
+    def _tiles(self, block: Block, columns: slice) -> Iterator[Tile]:
+        number = self.blocks.index(block)
+        own, group = self.query_own[block.rows], self.query_group[block.rows]
+        for place, (domain, start, stop) in enumerate(self.domain_spans):
+            start, stop = max(start, columns.start), min(stop, columns.stop)
+            if start >= stop:
+                continue
+            score = self.query_score[block.rows, domain]
+            of_query, of_key = self.of_query_by_key[domain][group], self.of_key_by_key[domain][group]
+            if self.n_tiles == 1:
+                yield Tile(None, slice(start, stop), group, own, score, of_query, of_key)
+                continue
+            order = self.orders[number][:, place].long()
+            values = group[order], own[order], score[order], of_query[order], of_key[order]
+            for rows, window in zip(self.tile_rows[number], self.windows[number], strict=True):
+                first, last = max(window[place][0], start), min(window[place][1], stop)
+                if first < last:
+                    yield Tile(order[rows], _rounded(first, last, start, stop), *(value[rows] for value in values))
+
+    def exclude_from_tile_(self, scores: Tensor, tile: Tile, scratch: Scratch) -> None:
+        """See `Plan`."""
+        cross = scratch("cross", *scores.shape)
+        torch.index_select(self.key_cross[:, tile.columns], 0, tile.group, out=cross)
+        excess = cross.sub_(tile.own[:, None]).abs_().sub_(tile.of_query[:, None])
+        apart = torch.sub(tile.score[:, None], self.key_own[tile.columns], out=scratch("apart", *scores.shape))
+        self._penalise_(scores, excess, apart.abs_().sub_(tile.of_key[:, None]))
+
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
+        """See `Plan`."""
+        group = self.query_group[rows]
+        key_domain = self.key_domain[columns]
+        cross = self.key_cross[:, columns].index_select(0, group)
+        excess = cross.sub_(self.query_own[rows, None]).abs_()
+        excess -= self.of_query[group].index_select(1, key_domain)
+        apart = self.query_score[rows].index_select(1, key_domain)
+        apart = apart.sub_(self.key_own[columns]).abs_()
+        apart -= self.of_key[group].index_select(1, key_domain)
+        self._penalise_(scores, excess, apart)
+
+    @staticmethod
+    def _penalise_(scores: Tensor, excess: Tensor, also: Tensor) -> None:
+        """Add a huge penalty where one of two differences exceeds its threshold; quicker than a mask.
+
+        An excess over a threshold, which holds some slack, is no less than the spacing of floats there: the penalty is
+        beyond `FAR`.
+        """
+        scores += torch.maximum(excess, also, out=excess).clamp_(min=0).mul_(PENALTY)
+
+    def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """See `Plan`."""
+        query, key = self.query_order[rows], self.key_order[columns]
+        group, a, b = self.query_group[rows], self.query_domain[rows], self.key_domain[columns]
+        of_query = (self.all_query_score[query, a].double() - self.all_key_score[key, a].double()).abs_()
+        of_key = (self.all_query_score[query, b].double() - self.all_key_score[key, b].double()).abs_()
+        return (of_query <= self.caliper.of_query[group, b]) & (of_key <= self.caliper.of_key[group, b]) & (a != b)
+
+    def count_pairs(self) -> int:
+        """See `Plan`."""
+        total = torch.zeros((), dtype=torch.int64, device=self.key_order.device)
+        columns = torch.arange(len(self.key_order), device=total.device)
+        for row in range(len(self.query_order)):
+            total += self.admits(torch.full_like(columns, row), columns).sum()
+        return int(total)
+
+
+def columns(score: Tensor, chosen: Tensor) -> Tensor:
+    """Return the chosen columns, ascending, of a matrix; the matrix itself where these are all."""
+    return score if len(chosen) == score.shape[1] else score.index_select(1, chosen)
+
+
+def _rounded(first: int, last: int, start: int, stop: int) -> slice:
+    """Widen a window to a round width, as far as its span allows."""
+    width = -(-(last - first) // ROUND) * ROUND
+    last = min(first + width, stop)
+    return slice(max(last - width, start), last)

@@ -1,0 +1,356 @@
+"""The command line as a user meets it: real files, the real executable, a real browser."""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from tests.data.test_tables import sparse_npz
+
+from okapi.cli import main
+from okapi.data import read_table
+from okapi.matching import CaliperMatcher
+from okapi.matching.tuning import tune
+
+OKAPI = str(Path(sys.executable).with_name("okapi"))
+LONG = "a hospital whose name is much longer than any column of a terminal that is eighty characters wide"
+
+
+def samples(n: int = 240, domains: int = 2, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    site = np.arange(n) % domains
+    frame = pd.DataFrame(rng.normal(size=(n, 3)) + 0.5 * site[:, None], columns=["age", "dose", "weight"])
+    frame["ward"] = np.array(["a", "b"])[np.arange(n) // 2 % 2]
+    return frame.assign(name=[f"p{i:04d}" for i in range(n)], site=np.array(["north", "south", "west"])[site])
+
+
+def okapi(*words: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([OKAPI, *map(str, words)], capture_output=True, text=True, check=check, timeout=120)
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+# Matches are those of CaliperMatcher
+
+
+def test_csv_with_ids_exact_columns_and_a_target(tmp_path):
+    frame = samples().assign(outcome=lambda x: np.where(x.age > 0, "high", "low"))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = "--id name --exact ward --k 3 --fixed-caliper 0.9 --std-caliper 0.5 --caliper-scale logit --temperature 1.2"
+    words += " --estimand att --allow-fewer --target outcome --distance mahalanobis --caliper-sd all --one-way"
+    found = okapi("match", tmp_path / "t.csv", "--domain", "site", *words.split(), "--out", tmp_path / "m.csv")
+    matcher = CaliperMatcher(
+        k=3, fixed_caliper=0.9, std_caliper=0.5, caliper_scale="logit", temperature=1.2, exact=["ward"],
+        estimand="att", allow_fewer=True, distance="mahalanobis", caliper_sd="all", two_way=False,
+    ).fit(frame.set_index("name")[["age", "dose", "weight", "ward"]], frame.site)  # fmt: skip
+    expected = matcher.to_frame()
+    written = pd.read_csv(tmp_path / "m.csv")
+    assert list(written) == ["query", "rank", "key", "distance"]
+    pd.testing.assert_frame_equal(written, expected, check_dtype=False)
+    outcome = frame.set_index("name").outcome
+    equal = (outcome[expected["query"]].to_numpy() == outcome[expected["key"]].to_numpy()).mean()
+    assert f"Pairs with equal targets: {equal:.1%}" in found.stdout
+    assert "240 samples of 2 domains, 3 covariates" in found.stdout
+    assert "north (120), south (120)" in found.stdout
+    assert f"matched, k = 3{' ' * 4}" in found.stdout
+    assert "SMD denominator: pooled deviation before matching" in found.stdout
+    for number in matcher.removed()["pairs"]:
+        assert f"{number:,}" in found.stdout
+
+
+def test_parquet_with_lists_and_three_domains(tmp_path):
+    frame = samples(domains=3)
+    X = frame[["age", "dose", "weight"]].to_numpy(np.float32)
+    pd.DataFrame({"e": list(X), "site": frame.site, "note": frame.name}).to_parquet(tmp_path / "t.parquet")
+    words = ["--domain", "site", "--no-replace", "--order", "closest", "--out", tmp_path / "m.parquet"]
+    found = okapi("match", tmp_path / "t.parquet", *words)
+    expected = CaliperMatcher(replace=False, order="closest").fit(X, frame.site).to_frame()
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "m.parquet"), expected)
+    assert "Columns left out: note" in found.stdout
+    assert files(tmp_path) == {"t.parquet", "m.parquet"}
+
+
+def test_npz_with_given_propensities_prints_without_writing(tmp_path, capsys):
+    frame = samples()
+    scores = np.random.default_rng(1).uniform(0.05, 0.95, len(frame))
+    np.savez(tmp_path / "t.npz", X=frame[["age", "dose"]].to_numpy(), site=frame.site.to_numpy(str), p=scores)
+    assert (
+        main(["match", str(tmp_path / "t.npz"), "--domain", "site", "--propensity", "p", "--std-caliper", "0.1"]) == 0
+    )
+    matcher = CaliperMatcher(std_caliper=0.1)
+    matcher.fit(frame[["age", "dose"]].to_numpy(), frame.site, propensity_scores=scores)
+    assert f"Queries matched: {len(matcher.match())} of 240" in capsys.readouterr().out
+    assert files(tmp_path) == {"t.npz"}
+
+
+def test_nothing_is_cut_where_the_output_is_a_file(tmp_path):
+    frame = samples().replace({"north": f"{LONG} 1", "south": f"{LONG} 2"})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["--domain", "site", "--columns", "age", "dose", "--std-caliper", "0.2"]
+    found = okapi("match", tmp_path / "t.csv", *words)
+    assert found.stdout.count(f"{LONG} 1 → {LONG} 2") >= 3
+    assert "\x1b" not in found.stdout
+    assert "…" not in found.stdout
+
+
+def test_separable_domains_are_a_note_and_no_matches_are_no_error(tmp_path, capsys):
+    frame = samples()
+    frame["age"] += 50 * (frame.site == "south")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["--domain", "site", "--columns", "age", "dose", "--fixed-caliper", "0.9", "--out", str(tmp_path / "m.csv")]
+    assert main(["match", str(tmp_path / "t.csv"), *words, "--report", str(tmp_path / "m.html")]) == 0
+    out, errors = capsys.readouterr()
+    assert "Note: The domains are separable" in out
+    assert "--fixed-caliper of 0.9 keeps 0.0%" in out
+    assert "Warning" not in errors
+    assert "Nothing was matched" in out
+    assert list(pd.read_csv(tmp_path / "m.csv")) == ["query", "rank", "key", "distance"]
+    assert "Nothing was matched" in (tmp_path / "m.html").read_text(encoding="utf-8")
+
+
+# The page
+
+
+@pytest.mark.browser
+def test_the_page_sorts_filters_and_shows_pictures(tmp_path, browser):
+    frame = samples(n=60, domains=3).assign(picture=[f"pictures/{i}.png" for i in range(60)])
+    (tmp_path / "pictures").mkdir()
+    for i, path in enumerate(frame.picture):
+        Image.new("RGB", (24, 24), (4 * i, 90, 120)).save(tmp_path / path)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = "--domain site --id name --image picture --k 2 --fixed-caliper 0.95 --columns age dose weight"
+    okapi("match", tmp_path / "t.csv", *words.split(), "--report", tmp_path / "page.html")
+    expected = CaliperMatcher(k=2, fixed_caliper=0.95).fit(
+        frame.set_index("name")[["age", "dose", "weight"]], frame.site
+    )
+    pairs = expected.to_frame()
+
+    page = browser.new_page()
+    troubles: list[str] = []
+    page.on("console", lambda message: troubles.append(message.text))
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.locator("#count").inner_text() == f"{len(pairs)} pairs"
+    page.get_by_role("button", name="distance").click()
+    distances = list(map(float, page.locator("#pairs-table tbody td:nth-child(4)").all_inner_texts()))
+    assert distances == sorted(distances)
+    assert distances[0] == pytest.approx(pairs.distance.min(), abs=0.01)
+    page.get_by_label("query domain").select_option("west")
+    from_west = pairs["query"].isin(frame.name[frame.site == "west"]).sum()
+    assert page.locator("#count").inner_text() == f"{from_west} of {len(pairs)} pairs"
+    image = page.locator(".gallery img").first
+    image.scroll_into_view_if_needed()
+    image.evaluate("image => image.decode()")
+    assert image.evaluate("image => image.naturalWidth") == 24
+    assert page.locator('.gallery img[src^="data:image/svg"]').count() == 0  # which would say that a file is missing
+    assert page.locator("#figures svg").count() == 3
+    assert page.locator("#balance-pairs mark").count() > 0
+    page.close()
+    assert troubles == []
+
+
+# What is refused: exit code 2, one paragraph that names the file or the option, nothing written
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Path:
+    """Return a folder of good and bad tables."""
+    folder = tmp_path_factory.mktemp("inputs")
+    frame = samples(n=40).drop(columns="ward")
+    frame.to_csv(folder / "good.csv", index=False)
+    frame.to_parquet(folder / "cut.parquet")
+    (folder / "cut.parquet").write_bytes((folder / "cut.parquet").read_bytes()[:-300])
+    (folder / "empty.csv").write_text("")
+    frame.assign(site="north").to_csv(folder / "one.csv", index=False)
+    frame.assign(age=frame.age.where(frame.index != 6)).to_parquet(folder / "nan.parquet")
+    scored = frame.assign(p=0.5, high=1.5)
+    scored.loc[3, "p"] = np.nan
+    scored.to_parquet(folder / "scores.parquet")
+    frame.assign(same=7.0, twice=2 * frame.age).to_csv(folder / "flat.csv", index=False)
+    sparse_npz(folder / "huge.npz", rows=10_000_000, width=256)
+    return folder
+
+
+REFUSED = {
+    "good.csv --domain sites": r"good\.csv has no column 'sites', did you mean 'site'\?",
+    "good.csv --domain site --columns agee": "has no column 'agee', did you mean 'age'",
+    "good.csv --domain site --columns age --exact age": "--exact and columns both name",
+    "missing.csv --domain site": r"missing\.csv does not exist",
+    "cut.parquet --domain site": r"cut\.parquet cannot be read",
+    "empty.csv --domain site": r"empty\.csv is empty",
+    "one.csv --domain site": r"one\.csv: every row of 'site' is 'north'",
+    "nan.parquet --domain site": r"nan\.parquet: row 7, column 'age' is nan",
+    "scores.parquet --domain site --columns age --propensity p --std-caliper 1": r"row 4, column 'p' is nan",
+    "scores.parquet --domain site --columns age --propensity high --std-caliper 1": r"--propensity must lie in",
+    "good.csv --domain site --fixed-caliper 0.5": "--fixed-caliper must be in .* and not 0.5",
+    "good.csv --domain site --fixed-caliper 1.7": r"--fixed-caliper must be in \[0, 1\] and not 0.5, got 1.7",
+    "good.csv --domain site --std-caliper 0": "--std-caliper must be a positive number, got 0.0",
+    "good.csv --domain site --std-caliper -1": "--std-caliper must be a positive number, got -1.0",
+    "good.csv --domain site --temperature 0": "--temperature must be a positive number",
+    "good.csv --domain site --k 0": "--k must be a whole number of at least 1, got 0",
+    "good.csv --domain site --k 1.5": "--k must be a whole number, got '1.5'",
+    "good.csv --domain site --distance euclid": "--distance invalid choice: 'euclid'",
+    "good.csv --domain site --std-calliper 1": r"unknown option --std-calliper; did you mean --std-caliper\?",
+    "good.csv --domain site --nonsense": r"unknown option --nonsense\. See okapi match --help",
+    "good.csv": "--domain is missing",
+    "flat.csv --domain site --columns age same --distance mahalanobis": "'same' is constant",
+    "flat.csv --domain site --columns age twice --distance mahalanobis": "linearly independent",
+    "huge.npz --domain sitee": r"huge\.npz has no column 'sitee'",
+    "huge.npz --domain site --fixed-caliper 2": "--fixed-caliper",
+    "huge.npz --domain site --estimand att": r"--estimand.* needs two domains, .*huge\.npz has 3",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_bad_input_is_named_and_nothing_is_written(inputs, tmp_path, capsys, words):
+    name, *options = words.split()
+    outputs = ["--out", str(tmp_path / "m.csv"), "--report", str(tmp_path / "m.html")]
+    begun = time.monotonic()
+    try:
+        code = main(["match", str(inputs / name), *options, *outputs])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert time.monotonic() - begun < 5
+    out, errors = capsys.readouterr()
+    message = errors.splitlines()[-1]
+    assert (code, out) == (2, "")
+    assert message.startswith("okapi")
+    assert re.search(REFUSED[words], message)
+    assert "Traceback" not in errors
+    assert files(tmp_path) == set()
+
+
+def test_bad_outputs_are_refused_before_the_table_is_read(inputs, tmp_path, capsys):
+    good = str(inputs / "good.csv")
+    for option, path, words in (
+        ("--out", tmp_path / "no" / "m.csv", "does not exist"),
+        ("--out", tmp_path / "m.xlsx", "cannot write '.xlsx'"),
+        ("--out", good, "is the table that is read"),
+        ("--report", tmp_path / "m.pdf", "cannot write '.pdf'"),
+    ):
+        assert main(["match", good, "--domain", "site", option, str(path)]) == 2
+        errors = capsys.readouterr().err
+        assert words in errors
+        assert "Reading" not in errors
+
+
+def test_the_executable_refuses_likewise(inputs, tmp_path):
+    found = okapi("match", inputs / "good.csv", "--domain", "site", "--std-calliper", 1, check=False)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == (
+        "okapi match: unknown option --std-calliper; did you mean --std-caliper? See okapi match --help\n"
+    )
+    assert okapi("mtch", check=False).stderr == "okapi: unknown verb 'mtch'; did you mean match? See okapi --help\n"
+
+
+def test_ctrl_c_leaves_no_file(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "t.npz", X=rng.normal(size=(120_000, 64)).astype(np.float32), site=np.arange(120_000) % 3)
+    words = [OKAPI, "match", tmp_path / "t.npz", "--domain", "site", "--k", "5", "--out", tmp_path / "m.parquet"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*words, "--report", tmp_path / "m.html"], **streams) as process:
+        while "Matching" not in process.stderr.readline():
+            assert process.poll() is None
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=30)
+    assert (process.returncode, out, errors) == (130, "", "okapi: stopped\n")
+    assert files(tmp_path) == {"t.npz"}
+
+
+# Help
+
+
+def test_help_is_quick_and_complete():
+    took = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        assert "match" in okapi("--help").stdout
+        took.append(time.perf_counter() - begun)
+    assert min(took) < 1
+    heavy = "import sys, okapi.cli; print({'torch', 'pandas', 'matplotlib', 'sklearn', 'numpy'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", heavy], text=True) == "set()\n"
+    assert okapi("--version").stdout.startswith("okapi ")
+
+
+@pytest.mark.parametrize("verb", ["match", "tune", "demo"])
+def test_help_of_a_verb_has_an_example_and_defaults(verb, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([verb, "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert f"example:\n  okapi {verb}" in out
+    assert "(default: " in out
+    assert "_" not in "".join(re.findall(r"^  (--\S+)", out, re.MULTILINE))
+
+
+# Tuning and the demonstration
+
+
+def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
+    frame = samples().assign(p=np.random.default_rng(2).uniform(0.05, 0.95, 240))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    grid = {"fixed_caliper": [None, 0.9], "std_caliper": [None, 0.2], "temperature": [1.0], "k": [1, 2]}
+    options = ["--fixed-caliper", "none", "0.9", "--std-caliper", "none", "0.2", "--temperature", "1", "--k", "1", "2"]
+    shared = ["--domain", "site", "--id", "name", "--columns", "age", "dose", "--estimand", "atc", "--no-replace"]
+    shared += ["--exact", "ward", "--propensity", "p"]
+    written = ["--out", str(tmp_path / "g.csv"), "--report", str(tmp_path / "g.html")]
+    assert main(["tune", str(tmp_path / "t.csv"), *shared, *options, *written]) == 0
+    out = capsys.readouterr().out
+    matcher = CaliperMatcher(estimand="atc", replace=False, exact=["ward"])
+    tuning = tune(frame[["age", "dose", "ward"]], frame.site, **grid, matcher=matcher, propensity_scores=frame.p)
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "g.csv"), tuning.table)
+    rows = re.findall(r"^(\*| ) +(?:none|0\.9) .*%$", out, re.MULTILINE)
+    assert [mark == "*" for mark in rows] == tuning.table.pareto.tolist()
+    page = (tmp_path / "g.html").read_text(encoding="utf-8")
+    assert "mean |SMD| after matching" in page
+    command = shlex.split(out.strip().splitlines()[-1])
+    assert command[:2] == ["okapi", "match"]
+    assert {"--no-replace", "--propensity", "--exact", "--id", "--estimand"} < set(command)
+    assert main([*command[1:], "--out", str(tmp_path / "m.csv")]) == 0
+    assert len(set(pd.read_csv(tmp_path / "m.csv")["query"])) == tuning.table.matched_queries[0]
+
+
+def test_tune_refuses_bad_grids(tmp_path, capsys):
+    samples().to_csv(tmp_path / "t.csv", index=False)
+    for options, words in (
+        (["--std-caliper", "0.1", "0"], "--std-caliper must be a positive number"),
+        (["--fixed-caliper", "0.5"], "--fixed-caliper must be in"),
+        (["--k", "0"], "--k must be"),
+        (["--jobs", "0"], "--jobs must be"),
+    ):
+        assert main(["tune", str(tmp_path / "t.csv"), "--domain", "site", *options]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_demo_matches_pictures_across_sites(tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    out = capsys.readouterr().out
+    assert str(tmp_path / "demo" / "report.html") in out
+    matches = pd.read_csv(tmp_path / "demo" / "matches.csv")
+    assert len(matches) > 1000
+    same = (matches.query_target == matches.key_target).mean()
+    assert same > 0.8
+    assert f"Pairs with equal targets: {same:.1%}" in out
+    assert (matches.query_domain != matches.key_domain).all()
+    assert len(list((tmp_path / "demo" / "images").iterdir())) == 1797
+    assert (tmp_path / "demo" / "report.html").read_text(encoding="utf-8").count("data:image/webp") > 100
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "file")]) == 2
+
+
+def test_target_is_no_covariate(tmp_path):
+    samples().assign(y=1.5).to_csv(tmp_path / "t.csv", index=False)
+    table = read_table(tmp_path / "t.csv", domain="site", target="y", id="name")
+    assert "y" not in table.names
+    assert table.target.tolist() == [1.5] * 240
