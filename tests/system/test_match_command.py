@@ -310,7 +310,7 @@ def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
     matcher = CaliperMatcher(estimand="atc", replace=False, exact=["ward"])
     tuning = tune(frame[["age", "dose", "ward"]], frame.site, **grid, matcher=matcher, propensity_scores=frame.p)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "g.csv"), tuning.table)
-    rows = re.findall(r"^(\*| ) +(?:none|0\.9) .*%$", out, re.MULTILINE)
+    rows = re.findall(r"^(\*| ) +(?:none|0\.9) .*(?:%|–)$", out, re.MULTILINE)
     assert [mark == "*" for mark in rows] == tuning.table.pareto.tolist()
     page = (tmp_path / "g.html").read_text(encoding="utf-8")
     assert "mean |SMD| after matching" in page

@@ -31,11 +31,9 @@ class TableError(ValueError):
     """A file that cannot be read or written as a table. The message names the file and, where there is one, the row."""
 
 
-def open_source(path: Path) -> "Csv | Parquet | Npz":
+def open_source(path: Path) -> "Source":
     """Open a file and read no more than its header."""
-    sources: dict[str, type[Csv | Parquet | Npz]] = {
-        ".csv": Csv, ".csv.gz": Csv, ".parquet": Parquet, ".npz": Npz
-    }  # fmt: skip
+    sources: dict[str, type[Source]] = {".csv": _Csv, ".csv.gz": _Csv, ".parquet": _Parquet, ".npz": _Npz}
     kind = next((source for suffix, source in sources.items() if path.name.lower().endswith(suffix)), None)
     if path.is_dir():
         raise TableError(f"{path} is a directory; a file is wanted ({listed(sources)})")
@@ -52,7 +50,7 @@ def open_source(path: Path) -> "Csv | Parquet | Npz":
     return source
 
 
-class Csv:
+class _Csv:
     """Text: what a column holds is known only once it is read."""
 
     def __init__(self, path: Path) -> None:
@@ -119,7 +117,7 @@ class Csv:
         return table
 
 
-class Parquet:
+class _Parquet:
     """Columns with types; read in batches into the final array, so that nothing is held twice."""
 
     def __init__(self, path: Path) -> None:
@@ -183,7 +181,7 @@ class Parquet:
         return values
 
 
-class Npz:
+class _Npz:
     """Arrays in a zip file. One saved uncompressed is mapped where it lies, not read."""
 
     def __init__(self, path: Path) -> None:
@@ -249,6 +247,9 @@ class Npz:
             with zipfile.ZipFile(self.path) as archive, archive.open(member.info) as file:
                 array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
                 return array
+
+
+Source: TypeAlias = _Csv | _Parquet | _Npz
 
 
 @dataclass(frozen=True)
@@ -325,6 +326,7 @@ def _expanded(name: str, width: int) -> list[str]:
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
+    """Return names in quotes, the first of them where there are many."""
     names = list(names)
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + rest

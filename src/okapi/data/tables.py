@@ -1,34 +1,21 @@
 """Tables: the file that a matching reads, and the files it writes."""
 
-import struct
-import zipfile
-import zlib
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pandas as pd
-import psutil
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow import csv
 
-Kind = Literal["number", "matrix", "category", "text", "other"]
+from okapi.data.formats import BLOCK, Source, TableError, listed, open_source
+
 _CHECKED_ON_OPENING = 2**28  # bytes; a memory map beyond this is not read through before it is used
-BLOCK = 2**23  # values read or checked at a time
-_BYTES_A_LABEL = 64
-_GZIP_RATIO = 5
-_MOST_CATEGORIES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +36,8 @@ class Table:
     propensity : array of shape (n,) or (n, S), optional
     exact : DataFrame of n rows, optional
         Columns on which the samples of a pair must agree.
+    target : array of shape (n,), optional
+        Outcome of each sample; NaN or None where it is missing.
     path : Path
         The file.
     left_out : tuple of str
@@ -62,6 +51,7 @@ class Table:
     images: NDArray[Any] | None
     propensity: NDArray[np.floating[Any]] | None
     exact: pd.DataFrame | None
+    target: NDArray[Any] | None
     path: Path
     left_out: tuple[str, ...] = ()
 
@@ -108,7 +98,7 @@ def read_table(
     exact : sequence of str, optional
         Columns on which the samples of a pair must agree.
     target : str, optional
-        Outcome: no covariate unless named in ``columns``, which is refused.
+        Column with the outcome, which is no covariate.
 
     Raises
     ------
@@ -123,7 +113,7 @@ def read_table(
     if clash := set(never) & set(columns or ()):
         raise TableError(f"{path}: {listed(clash)} cannot be both a covariate and the domain, id, image or target")
 
-    labels = source.labels(list(dict.fromkeys([domain, *(name for name in (id, image) if name), *exact])))
+    labels = source.labels(list(dict.fromkeys([*never, *exact])))
     _check_labels(path, labels, domain, id, exact)
     X, names, left_out = _read_covariates(source, columns, {*never, *scores, *exact})
     known = None
@@ -140,13 +130,14 @@ def read_table(
         images=_paths(labels[image], path.parent) if image else None,
         propensity=known[:, 0] if known is not None and known.shape[1] == 1 else known,
         exact=labels[list(exact)] if exact else None,
+        target=_outcome(labels[target]) if target else None,
         path=path,
         left_out=tuple(left_out),
     )
 
 
 def _read_covariates(
-    source: "Csv | Parquet | Npz", columns: Sequence[str] | None, taken: set[str]
+    source: Source, columns: Sequence[str] | None, taken: set[str]
 ) -> tuple[NDArray[np.floating[Any]] | pd.DataFrame, list[str], list[str]]:
     """Return X, the covariates' names, and the columns left out."""
     path = source.path
@@ -216,6 +207,13 @@ def _check_finite(path: Path, X: NDArray[np.floating[Any]], names: Sequence[str]
 
 def _raw(values: pd.Series) -> NDArray[Any]:
     return values.to_numpy() if pd.api.types.is_numeric_dtype(values) else values.to_numpy(dtype=object)
+
+
+def _outcome(values: pd.Series) -> NDArray[Any]:
+    """Return numbers where all that is there are numbers, even if they were read as text."""
+    known = values.mask(values.isin([""]))
+    numbers = pd.to_numeric(known, errors="coerce")
+    return _raw(numbers if bool((numbers.notna() == known.notna()).all()) else known)
 
 
 def _paths(names: pd.Series, folder: Path) -> NDArray[Any]:

@@ -74,6 +74,7 @@ def match_page(
     gallery, pictured = _gallery(pairs, thumbnails or {})
     return _environment().get_template("match.html.jinja").render(
         title=title,
+        kicker="matching across domains",
         facts={label: _text(value) for label, value in facts.items()},
         settings={label: _text(value) for label, value in settings.items()},
         tables=[
@@ -90,6 +91,37 @@ def match_page(
         notes=notes,
         script=Markup(script),
         script_hash=f"sha256-{digest}",
+        style=Markup(_asset("match.css")),
+    )  # fmt: skip
+
+
+def tune_page(
+    *,
+    title: str,
+    facts: Mapping[str, object],
+    settings: Mapping[str, object],
+    combinations: pd.DataFrame,
+    figures: Sequence[tuple[str, str]],
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the page of a grid search as HTML that loads nothing from elsewhere.
+
+    Parameters
+    ----------
+    title, facts, settings, figures, notes
+        As in `match_page`.
+    combinations : DataFrame
+        One row per combination of settings, the best first.
+    """
+    table = _table("combinations", "Combinations, the best first", combinations, worst=False)
+    return _environment().get_template("base.html.jinja").render(
+        title=title,
+        kicker="choosing the calipers",
+        facts={label: _text(value) for label, value in facts.items()},
+        settings={label: _text(value) for label, value in settings.items()},
+        tables=[table],
+        figures=[(caption, _inline_svg(svg, f"figure-{i}", caption)) for i, (caption, svg) in enumerate(figures)],
+        notes=notes,
         style=Markup(_asset("match.css")),
     )  # fmt: skip
 
@@ -212,13 +244,13 @@ def _decimals(values: pd.Series) -> int | None:
     return int(np.clip(3 - np.floor(np.log10(largest)), 2, 8)) if largest > 0 else 2
 
 
-def _table(anchor: str, title: str, frame: pd.DataFrame) -> dict[str, Any]:
-    """Return a frame as cells (text, class); of a long one, the rows furthest from balance."""
+def _table(anchor: str, title: str, frame: pd.DataFrame, *, worst: bool = True) -> dict[str, Any]:
+    """Return a frame as cells (text, class); of a long one, the rows furthest from balance, or the first."""
     frame = frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
     rules = [_rule(str(name)) if pd.api.types.is_float_dtype(frame[name]) else None for name in frame]
     n_rows = len(frame)
     if n_rows > _MOST_ROWS:
-        smd = [name for name, rule in zip(frame, rules, strict=True) if rule == "smd"]
+        smd = [name for name, rule in zip(frame, rules, strict=True) if rule == "smd" and worst]
         frame = frame.loc[frame[smd[-1]].abs().nlargest(_MOST_ROWS).index] if smd else frame.head(_MOST_ROWS)
     columns = [_cells(frame[name], rule) for name, rule in zip(frame, rules, strict=True)]
     return {
@@ -227,13 +259,15 @@ def _table(anchor: str, title: str, frame: pd.DataFrame) -> dict[str, Any]:
         "header": [(_label(name), pd.api.types.is_numeric_dtype(frame[name])) for name in frame],
         "rows": list(zip(*columns, strict=True)),
         "n_rows": n_rows,
-        "worst": "smd" in rules,
+        "worst": worst and "smd" in rules,
         "ruled": any(rules),
     }
 
 
 def _rule(name: str) -> str | None:
     words = re.sub(r"[\W_]+", " ", name.lower())
+    if re.search(r"\bshare\b", words):  # of the covariates within a rule
+        return None
     if re.search(r"\bsmd\b|standardi[sz]ed mean difference", words):
         return "smd"
     return "variance ratio" if re.search(r"\bvr\b|variance ratio", words) else None

@@ -1,0 +1,385 @@
+"""From a file to matches, what is printed about them, and their page."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.text import Text
+
+import okapi
+from okapi.data import Table, check_output, read_table, write_frame, write_text
+from okapi.matching import Balance, CaliperMatcher, Matches, SeparableDomainsWarning
+from okapi.matching.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
+from okapi.matching.caliper_nn import check_k
+from okapi.matching.calipers import Calipers
+from okapi.matching.plots import love_plot, propensity_histograms, to_svg
+from okapi.matching.propensity import check_temperature
+from okapi.report.page import match_page, sample_pairs, thumbnails
+from okapi.report.terminal import count, decimal, in_options, print_table, share, stdout, working
+
+MOST_DIRECTIONS = 10  # printed; a page shows them all
+MOST_COVARIATES = 8
+MOST_PICTURED = 200  # pairs
+MOST_CLASSES = 20  # whole numbers with more values than this are quantities, not classes
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """A table, the matcher fitted to it, and what came out."""
+
+    table: Table
+    matcher: CaliperMatcher
+    matches: Matches
+    balance: Balance
+    removed: pd.DataFrame
+    notes: tuple[str, ...]
+
+    @property
+    def n_queries(self) -> int:
+        """Number of samples that could have been matched."""
+        return int(self.removed.queries.iloc[0])
+
+    @property
+    def n_keys(self) -> int:
+        """Number of samples that they could have been matched to."""
+        return int(self.removed["keys"].iloc[0])
+
+    def pairs(self) -> pd.DataFrame:
+        """Return the matches with domains, and targets and pictures where the table has them."""
+        rows = self.matches.to_frame()
+        frame = self.matcher.to_frame(self.matches)
+        for side in ("query", "key"):
+            frame[f"{side}_domain"] = self.table.domain[rows[side]]
+            if self.table.target is not None:
+                frame[f"{side}_target"] = self.table.target[rows[side]]
+            if self.table.images is not None:
+                frame[f"{side}_image"] = self.table.images[rows[side]]
+        return frame
+
+
+def match_file(
+    path: Path,
+    matcher: CaliperMatcher,
+    *,
+    out: Path | None = None,
+    report: Path | None = None,
+    **roles: Any,
+) -> None:
+    """Read a table, match it, print what came out and write the matches and the page.
+
+    Settings and paths are checked before the table is read; nothing is written before all is done.
+
+    Parameters
+    ----------
+    path : Path
+    matcher : CaliperMatcher
+    out, report : Path, optional
+        Files for the matches and the page.
+    **roles
+        Columns, as `okapi.data.read_table` takes them.
+    """
+    check_outputs(path, out, report)
+    check_settings(matcher)
+    with working(f"Reading {path}") as now:
+        table = read_table(path, **roles)
+        check_roles(table, matcher)
+        table.check_finite()
+        now(f"Matching {len(table):,} samples")
+        matching = match_table(table, matcher)
+        if report is not None:
+            now("Making the page")
+            page = matching_page(matching, title=f"Matches of {path.name}")
+    print_matching(stdout(), matching)
+    if out is not None:
+        write_frame(matcher.to_frame(matching.matches), out)
+    if report is not None:
+        write_text(report, page)
+    print_files(stdout(), {"Matches": out, "Page": report})
+
+
+def check_outputs(source: Path, out: Path | None, report: Path | None) -> None:
+    """Refuse paths that could not be written in the end, and those of the table itself."""
+    if out is not None and check_output(out).resolve() == source.resolve():
+        raise ValueError(f"{out} is the table that is read; name another file to write to")
+    if report is not None:
+        check_output(report, [".html", ".htm"])
+
+
+def check_settings(matcher: CaliperMatcher) -> None:
+    """Refuse settings that `CaliperMatcher.fit` would refuse, without any data."""
+    check_k(matcher.k)
+    check_temperature(matcher.temperature)
+    Calipers(fixed=matcher.fixed_caliper, std=matcher.std_caliper, scale=matcher.caliper_scale)
+
+
+def check_roles(table: Table, matcher: CaliperMatcher) -> None:
+    """Refuse a table that does not go with the matcher, before its covariates are gone through."""
+    if both := set(table.names) & set(matcher.exact or ()):
+        raise ValueError(f"exact and columns both name {sorted(both)}: a column is matched exactly or by distance")
+    n_domains = len(pd.unique(table.domain))
+    if matcher.estimand != "both" and n_domains != 2:
+        raise ValueError(f"estimand {matcher.estimand!r} needs two domains, {table.path} has {n_domains}")
+
+
+def covariates_of(table: Table) -> pd.DataFrame:
+    """Return covariates and exact columns, named, by id; a memory map stays one."""
+    X = table.X
+    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X, columns=list(table.names), copy=False)
+    if table.exact is not None:
+        frame = pd.concat([frame, table.exact], axis=1)
+    return frame if table.ids is None else frame.set_axis(table.ids, axis=0)
+
+
+def match_table(table: Table, matcher: CaliperMatcher) -> Matching:
+    """Fit the matcher to the table and match; what it warns of becomes notes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SeparableDomainsWarning)
+        matcher.fit(covariates_of(table), table.domain, propensity_scores=table.propensity)
+    notes = [as_sentence(str(warning.message).splitlines()[0]) for warning in caught]
+    matches = matcher.match()
+    if not len(matches):
+        notes.append("Nothing was matched: no query has as many admissible keys as k asks for.")
+    return Matching(table, matcher, matches, matcher.balance(matches), matcher.removed(matches), tuple(notes))
+
+
+def as_sentence(text: str) -> str:
+    """Return a warning as a sentence of prose."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def print_matching(console: Console, matching: Matching) -> None:
+    """Print what was read, what each rule left, and how well the domains are balanced."""
+    print_read(console, matching.table)
+    print_notes(console, matching.notes)
+    removed = matching.removed.to_dict("records")
+    print_table(
+        console,
+        "What each rule leaves",
+        ["rule", "threshold", "queries", "keys", "pairs"],
+        [
+            [row["rule"], row["threshold"], *(count(row[side]) for side in ("queries", "keys", "pairs"))]
+            for row in removed
+        ],
+        words=["rule", "threshold"],
+    )
+    _print_balance(console, matching.balance)
+    console.print()
+    for label, value in summary(matching).items():
+        console.print(Text(f"{label}: {value}"), soft_wrap=not console.is_terminal)
+
+
+def print_read(console: Console, table: Table) -> None:
+    """Print what a table holds."""
+    domains = pd.Series(table.domain).value_counts().sort_index()
+    named = [f"{name} ({number:,})" for name, number in domains.items()]
+    lines = [
+        f"{table.path}: {len(table):,} samples of {len(domains):,} domains, {len(table.names):,} covariates",
+        f"Domains: {_listed(named, 12)}",
+        f"Covariates: {_listed(table.names, 12)}",
+    ]
+    if table.left_out:
+        lines.append(f"Columns left out: {_listed(table.left_out, 12)}")
+    for line in lines:
+        console.print(Text(line))
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def print_notes(console: Console, notes: Sequence[str]) -> None:
+    """Print remarks that a reader must not miss."""
+    for note in notes:
+        console.print()
+        console.print(Text.assemble(("Note: ", "bold yellow"), in_options(note)))
+
+
+def print_files(console: Console, files: Mapping[str, Path | None]) -> None:
+    """Print where results were written."""
+    written = {label: path for label, path in files.items() if path is not None}
+    if written:
+        console.print()
+    for label, path in written.items():
+        console.print(Text(f"{label}: {path}"), soft_wrap=True)
+
+
+def _print_balance(console: Console, balance: Balance) -> None:
+    pairs = balance.pairs
+    rows = [
+        [
+            f"{row['query_domain']} → {row['key_domain']}",
+            f"{row['matched_queries']:,} of {row['queries']:,}",
+            f"{row['matched_keys']:,} of {row['keys']:,}",
+            *(_change(row, f"{name}_abs_smd") for name in ("max", "mean")),
+            share(row["variance_ratio_share_after"]),
+        ]
+        for row in pairs.head(MOST_DIRECTIONS).to_dict("records")
+    ]
+    columns = ["query → key", "queries", "keys", "max |SMD|", "mean |SMD|", "VR ok"]
+    print_table(
+        console, "Balance between domains before → after matching, the worst first", columns, rows, words=columns[:1]
+    )
+    _say_more(console, len(pairs) - len(rows))
+
+    table = balance.table[balance.table.smd_after.notna()]
+    table = table.iloc[np.argsort(-table.smd_after.abs().to_numpy(), kind="stable")]
+    rows = [
+        [
+            str(row["covariate"]),
+            f"{row['query_domain']} → {row['key_domain']}",
+            f"{row['mean_query_after']:.4g}",
+            f"{row['mean_key_after']:.4g}",
+            _change(row, "smd"),
+            _change(row, "variance_ratio"),
+        ]
+        for row in table.head(MOST_COVARIATES).to_dict("records")
+    ]
+    if rows:
+        columns = ["covariate", "query → key", "query mean", "key mean", "SMD", "VR"]
+        title = "Covariates furthest from balance, SMD and VR before → after matching, means after"
+        print_table(console, title, columns, rows, words=columns[:2])
+        _say_more(console, len(table) - len(rows))
+    console.print()
+    console.print(Text(f"SMD denominator: {DENOMINATORS[balance.denominator]}."))
+    low, high = VARIANCE_RATIO_LIMITS
+    rules = f"Ok are a VR from {low:g} to {high:g} and an |SMD| up to {SMD_LIMIT}."
+    console.print(Text(f"VR: variance ratio, query to key. {rules}"))
+
+
+def _change(row: Mapping[Any, Any], name: str) -> str:
+    before, after = decimal(row[f"{name}_before"]), decimal(row[f"{name}_after"])
+    return before if before == after == decimal(np.nan) else f"{before} → {after}"
+
+
+def _say_more(console: Console, more: int) -> None:
+    if more > 0:
+        console.print(Text(f"and {more:,} more, which --report lists"))
+
+
+def summary(matching: Matching) -> dict[str, str]:
+    """Return the few figures that sum a matching up, by label."""
+    figures = matching.balance.summary()
+    n_matched, n_queries = len(matching.matches), matching.n_queries
+    n_distinct = int(matching.removed["keys"].iloc[-1])
+    facts = {
+        "Queries matched": f"{count(n_matched)} of {count(n_queries)}, {share(n_matched / n_queries)}",
+        "Effective number of keys": f"{count(matching.matcher.effective_sample_size(matching.matches))}, "
+        f"of {count(n_distinct)} distinct keys in use and {count(matching.n_keys)} in all",
+        "Largest |SMD|": f"{decimal(figures['max_abs_smd_before'])} before matching, "
+        f"{decimal(figures['max_abs_smd_after'])} after",
+        "Mean |SMD|": f"{decimal(figures['mean_abs_smd_before'])} before matching, "
+        f"{decimal(figures['mean_abs_smd_after'])} after",
+    }
+    return facts | target_agreement(matching)
+
+
+def target_agreement(matching: Matching) -> dict[str, str]:
+    """Return how far the targets of pairs agree: the share of equal classes, or the mean difference of quantities."""
+    target = matching.table.target
+    if target is None or not len(matching.matches):
+        return {}
+    rows = matching.matches.to_frame()
+    known = ~(pd.isna(target[rows["query"]]) | pd.isna(target[rows["key"]]))
+    query, key = rows["query"].to_numpy()[known], rows["key"].to_numpy()[known]
+    if not len(query):
+        return {"Targets": "no pair has both"}
+    of_pairs = "" if known.all() else f" of the {count(len(query))} pairs where both are known"
+    if is_quantity(target):
+        difference = float(np.abs(target[query].astype(float) - target[key].astype(float)).mean())
+        deviations = f"{difference / float(np.nanstd(target.astype(float))):.2f} standard deviations"
+        return {"Mean difference of the target in pairs": f"{difference:.4g}, {deviations}{of_pairs}"}
+    equal = share(float((target[query] == target[key]).mean()))
+    return {"Pairs with equal targets": f"{equal}{of_pairs}; {share(_chance(matching.table, query, key))} by chance"}
+
+
+def is_quantity(target: NDArray[Any]) -> bool:
+    """Whether a target is a quantity rather than a class: a number that is not whole, or one of many."""
+    values = pd.Series(target).dropna()
+    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return False
+    return bool((values != values.round()).any()) or values.nunique() > MOST_CLASSES
+
+
+def _chance(table: Table, query: NDArray[Any], key: NDArray[Any]) -> float:
+    """Return the share of equal targets if every key were any sample of its domain."""
+    assert table.target is not None
+    frame = pd.DataFrame({"domain": table.domain, "target": table.target}).dropna()
+    frequency = frame.groupby("domain", observed=True).target.value_counts(normalize=True)
+    wanted = pd.MultiIndex.from_arrays([table.domain[key], table.target[query]])
+    return float(frequency.reindex(wanted, fill_value=0.0).mean())
+
+
+def matching_page(matching: Matching, *, title: str) -> str:
+    """Return the page of a matching."""
+    pairs = matching.pairs()
+    pictures = None
+    if matching.table.images is not None:
+        shown = sample_pairs(pairs, MOST_PICTURED)
+        pictures = thumbnails(dict.fromkeys([*shown.query_image, *shown.key_image]))
+        # A query is shown with all of its keys or not at all, so others must not meet the pictures by chance.
+        pairs.loc[~pairs.index.isin(shown.index), ["query_image", "key_image"]] = ""
+        pictures.pop("", None)
+    figures = matching.balance.summary()
+    facts = {
+        "samples": len(matching.table),
+        "domains": len(matching.matcher.domains_),
+        "queries matched": share(len(matching.matches) / matching.n_queries),
+        "pairs": len(pairs),
+        "effective keys": round(matching.matcher.effective_sample_size(matching.matches)),
+        "max |SMD|, before → after": _change(figures, "max_abs_smd"),
+    }
+    return match_page(
+        title=title,
+        facts=facts,
+        settings=page_settings(matching.table, matching.matcher),
+        removed=matching.removed,
+        balance_pairs=matching.balance.pairs,
+        balance_table=_verdict_first(matching.balance.table),
+        figures=_figures(matching),
+        pairs=pairs,
+        thumbnails=pictures,
+        notes=[*matching.notes, *(f"{label}: {value}" for label, value in target_agreement(matching).items())],
+    )
+
+
+def _verdict_first(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the balance of covariates with the means, which differ in unit, behind what they come to."""
+    means = [name for name in table if str(name).startswith("mean_")]
+    return table[[*(name for name in table if name not in [*means, "denominator"]), *means, "denominator"]]
+
+
+def page_settings(table: Table, matcher: CaliperMatcher) -> dict[str, object]:
+    """Return what a page says a matching was made with."""
+    settings = {name.replace("_", " "): value for name, value in matcher.get_params(deep=False).items()}
+    settings["exact"] = ", ".join(map(str, matcher.exact)) if matcher.exact else None
+    settings["propensity"] = "given" if table.propensity is not None else "logistic regression"
+    return {"file": str(table.path), "covariates": len(table.names), **settings, "Okapi": okapi.__version__}
+
+
+def _figures(matching: Matching) -> list[tuple[str, str]]:
+    balance, matcher = matching.balance, matching.matcher
+    figures = [("Standardised mean differences in the worst direction", to_svg(love_plot(balance)))]
+    if len(balance.pairs) > 2:
+        figures.append(("Standardised mean differences of all directions", to_svg(love_plot(balance, direction="all"))))
+    with warnings.catch_warnings():  # estimated only now if no caliper is on, and then nobody needs advice on calipers
+        warnings.simplefilter("ignore", SeparableDomainsWarning)
+        propensity = matcher.propensity_
+    histograms = propensity_histograms(
+        propensity,
+        propensity,
+        matches=matching.matches,
+        query_domain=matcher.domain_,
+        key_domain=matcher.domain_,
+        fixed_caliper=matcher.fixed_caliper,
+        scale="logit" if matcher.caliper_scale == "logit" else "probability",
+        domain_names=list(matcher.domains_),
+    )
+    figures.append(("Propensities before and after matching", to_svg(histograms)))
+    return figures

@@ -1,0 +1,100 @@
+"""What a matching prints: tables of plain text that also read well in a file, and a line that says what goes on."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf, isnan
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_NOTHING = "–"
+_ALIKE: tuple[str, ...] = ("fixed_caliper", "std_caliper", "caliper_scale", "caliper_sd", "allow_fewer")
+_ALIKE += ("k", "temperature", "distance", "exact", "estimand")
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _ALIKE}
+_OPTIONS |= {"propensity_scores": "--propensity", "n_jobs": "--jobs"}
+_UNBOUNDED = 10_000  # columns: a file has no right edge, so nothing in it is wrapped or cut
+
+
+def stdout() -> Console:
+    """Return the console for results."""
+    width = None if sys.stdout.isatty() else _UNBOUNDED
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+
+def stderr() -> Console:
+    """Return the console for progress and complaints."""
+    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def working(task: str) -> Iterator[Callable[[str], None]]:
+    """Say what goes on until it is done, line by line where nobody watches; what is yielded changes the text."""
+    console = stderr()
+    if not console.is_terminal:
+        console.print(Text(task), soft_wrap=True)
+        yield lambda text: console.print(Text(text), soft_wrap=True)
+        return
+    with console.status(Text(task)) as status:
+        yield lambda text: status.update(Text(text))
+
+
+def print_table(
+    console: Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    words: Sequence[str] = (),
+    style: Callable[[Sequence[str]], str] = lambda row: "",
+) -> None:
+    """Print a table below its title.
+
+    Parameters
+    ----------
+    console : Console
+    title : str
+    columns : sequence of str
+        Headings.
+    rows : iterable of sequences of str
+        Cells. Too long ones are continued on the next line, never cut.
+    words : sequence of str
+        Columns that hold words; the others hold numbers and stand at the right.
+    style : callable
+        Gives the style of a row.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(Text(column), justify="left" if column in words else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row), style=style(row))
+    console.print()
+    console.print(Text(title, style="bold"))
+    console.print(table)
+
+
+def in_options(message: str) -> str:
+    """Call the arguments in a message by the names they have on the command line: fixed_caliper is --fixed-caliper."""
+    for name, option in _OPTIONS.items():
+        # A plain word is an argument only where a message begins with it.
+        place = rf"\b{name}\b" if "_" in name else rf"^{name}\b"
+        message = re.sub(place, option, message)
+    return message
+
+
+def count(number: float) -> str:
+    """Return a whole number with its thousands apart."""
+    return f"{number:,.0f}"
+
+
+def share(part: float) -> str:
+    """Return a share in per cent."""
+    return _NOTHING if isnan(part) else f"{part:.1%}"
+
+
+def decimal(number: float) -> str:
+    """Return a number with three decimals."""
+    return _NOTHING if isnan(number) else "∞" if abs(number) == inf else f"{number:.3f}"

@@ -1,0 +1,214 @@
+"""From a file to well-chosen calipers: what a grid search prints, and its page."""
+
+import shlex
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from okapi.data import read_table, write_frame, write_text
+from okapi.matching import CaliperMatcher, SeparableDomainsWarning
+from okapi.matching.plots import to_svg
+from okapi.matching.tuning import Tuning, check_grid, pareto_plot, settings_of, tune
+from okapi.report.matching import (
+    as_sentence,
+    check_outputs,
+    check_roles,
+    covariates_of,
+    page_settings,
+    print_files,
+    print_notes,
+    print_read,
+)
+from okapi.report.page import tune_page
+from okapi.report.terminal import count, decimal, print_table, share, stderr, stdout, working
+
+MOST_ROWS = 20  # printed; the file has them all
+
+
+def tune_file(
+    path: Path,
+    matcher: CaliperMatcher,
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    jobs: int = 1,
+    out: Path | None = None,
+    report: Path | None = None,
+    **roles: Any,
+) -> None:
+    """Read a table, try every combination of the grid, print them and write the table and the page.
+
+    Parameters
+    ----------
+    path : Path
+    matcher : CaliperMatcher
+        Has the settings that are not in the grid.
+    grid : mapping
+        Values to try by setting, as `okapi.matching.tuning.tune` takes them.
+    jobs : int
+        Worker processes.
+    out, report : Path, optional
+        Files for the table of combinations and the page.
+    **roles
+        Columns, as `okapi.data.read_table` takes them.
+    """
+    check_outputs(path, out, report)
+    check_grid(grid)
+    with working(f"Reading {path}"):
+        table = read_table(path, **roles)
+        check_roles(table, matcher)
+        table.check_finite()
+    with warnings.catch_warnings(record=True) as caught, _bar() as bar:
+        warnings.simplefilter("always", SeparableDomainsWarning)
+        task = bar.add_task("Estimating propensities", total=None)
+        tuning = tune(
+            covariates_of(table),
+            table.domain,
+            **grid,
+            matcher=matcher,
+            propensity_scores=table.propensity,
+            n_jobs=jobs,
+            progress=lambda done, total: bar.update(task, description="Matching", completed=done, total=total),
+        )
+    notes = [as_sentence(str(warning.message).splitlines()[0]) for warning in caught]
+    command = match_command(path, matcher, tuning, **roles)
+    page = None
+    if report is not None:
+        page = tune_page(
+            title=f"Calipers for {path.name}",
+            facts=_facts(tuning),
+            settings={
+                **page_settings(table, matcher),
+                **{name.replace("_", " "): _values(grid[name]) for name in grid},
+            },
+            combinations=_page_table(tuning),
+            figures=[("Balance against retained queries, one mark a combination; the ring is the best", _svg(tuning))],
+            notes=[*notes, *([f"The best: {command}"] if command else [])],
+        )
+    console = stdout()
+    print_read(console, table)
+    print_notes(console, notes)
+    print_tuning(console, tuning)
+    if out is not None:
+        write_frame(tuning.table, out)
+    if report is not None and page is not None:
+        write_text(report, page)
+    print_files(console, {"Table": out, "Page": report})
+    console.print()
+    if command is None:
+        console.print(Text("No combination matched a query: widen the calipers."))
+    else:
+        console.print(Text("To match with the best:"))
+        console.print(Text(f"  {command}"), soft_wrap=True)
+
+
+def _bar() -> Progress:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    return Progress(*columns, console=stderr(), transient=True)
+
+
+def _svg(tuning: Tuning) -> str:
+    return to_svg(pareto_plot(tuning))
+
+
+def _facts(tuning: Tuning) -> dict[str, object]:
+    best = tuning.table.iloc[0]
+    return {
+        "combinations": len(tuning.table),
+        "on the Pareto front": int(tuning.table.pareto.sum()),
+        "retained by the best": share(best.retained),
+        "its max |SMD|": decimal(best.max_abs_smd),
+        "its mean |SMD|": decimal(best.mean_abs_smd),
+        "mean |SMD| before": decimal(best.mean_abs_smd_before),
+    }
+
+
+def _page_table(tuning: Tuning) -> pd.DataFrame:
+    """Return the combinations as a reader wants them: settings as they were given, then balance, then the rest."""
+    table = tuning.table
+    settings = pd.DataFrame([settings_of(row) for _, row in table.iterrows()])
+    shown = settings.apply(lambda column: [_values([value]) for value in column])
+    shown.insert(0, "pareto", np.where(table.pareto, "✓", ""))
+    shown["retained"] = table.retained.map(share)
+    smd = ["max_abs_smd", "mean_abs_smd"]
+    rest = [name for name in table if name not in [*shown, *smd]]
+    both: pd.DataFrame = pd.concat([shown, table[[*smd, *rest]]], axis=1)
+    return both
+
+
+def _values(values: Sequence[Any]) -> str:
+    return ", ".join(_word(value) for value in values)
+
+
+def _word(value: Any) -> str:
+    """Return a setting as it is given on the command line."""
+    if value is None:
+        return "none"
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def print_tuning(console: Console, tuning: Tuning) -> None:
+    """Print the best combinations, those on the Pareto front marked."""
+    table = tuning.table
+    columns = ["", "fixed", "std", "scale", "temp.", "k", "retained", "keys (ESS)", "max |SMD|", "mean |SMD|", "VR ok"]
+    print_table(
+        console,
+        "Combinations, the best first; * on the Pareto front of retained queries and mean |SMD|",
+        columns,
+        [_row(row) for _, row in table.head(MOST_ROWS).iterrows()],
+        words=["", "scale"],
+    )
+    if len(table) > MOST_ROWS:
+        console.print(Text(f"and {len(table) - MOST_ROWS} more combinations, which --out and --report list"))
+    first = table.iloc[0]
+    console.print()
+    console.print(
+        Text(
+            f"Before matching: max |SMD| {decimal(first.max_abs_smd_before)}, mean |SMD| "
+            f"{decimal(first.mean_abs_smd_before)}. SMD denominator: pooled deviation before matching."
+        )
+    )
+    balanced = int((table.max_abs_smd <= 0.1).sum())
+    rule = f"{count(balanced)} of {count(len(table))} combinations bring every |SMD| to 0.1 or less. "
+    if balanced:
+        rule += "The best is the one of them that retains most queries."
+    elif first.retained:
+        rule += f"The best is the one with the lowest mean |SMD|; it retains {share(first.retained)} of the queries."
+    console.print(Text(rule))
+
+
+def _row(row: "pd.Series[Any]") -> list[str]:
+    settings = settings_of(row)
+    return [
+        "*" if row.pareto else "",
+        *(_word(settings[name]) for name in ("fixed_caliper", "std_caliper", "caliper_scale", "temperature", "k")),
+        share(row.retained),
+        share(row.ess_share),
+        decimal(row.max_abs_smd),
+        decimal(row.mean_abs_smd),
+        share(row.variance_ratio_share),
+    ]
+
+
+def match_command(path: Path, matcher: CaliperMatcher, tuning: Tuning, **roles: Any) -> str | None:
+    """Return the command line that matches with the best combination; None where nothing was matched."""
+    if not tuning.table.retained.any():
+        return None
+    usual = CaliperMatcher().get_params(deep=False)
+    chosen = {**matcher.get_params(deep=False), **tuning.best}
+    named = {name: value for name, value in chosen.items() if value is not None and value != usual[name]}
+    flags = {"two_way": "--one-way", "replace": "--no-replace", "allow_fewer": "--allow-fewer"}
+    words = ["okapi", "match", str(path)]
+    for name, value in {**named, **roles}.items():
+        if name in flags:
+            words.append(flags[name])
+        elif value:
+            values = value if isinstance(value, list | tuple) else [value]
+            words += [f"--{name.replace('_', '-')}", *map(_word, values)]
+    return shlex.join(words)
