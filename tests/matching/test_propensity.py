@@ -46,6 +46,12 @@ def test_given_scores_at_a_temperature_are_the_models_at_that_temperature(sample
     np.testing.assert_allclose(at_temperature(model.scores(x), 3.0), tempered, rtol=1e-9)
 
 
+def test_scores_of_labels_have_a_logit_each():
+    scores = np.array([[0.2, 0.7, 0.6], [0.9, 0.5, 0.1]])
+    logit = np.log(scores / (1 - scores))
+    np.testing.assert_allclose(at_temperature(scores, 2.0, sets=True), expit(logit / 2))
+
+
 def test_any_classifier_is_cloned_and_fitted(sample):
     x, domain = sample
     tree = DecisionTreeClassifier(max_depth=3, random_state=0)

@@ -6,6 +6,7 @@ from okapi.matching.effect import Effect, effect
 from okapi.matching.matcher import CaliperMatcher
 from okapi.matching.matches import Matches
 from okapi.matching.propensity import Propensity, SeparableDomainsWarning
+from okapi.matching.tuning import Tuning, tune
 from okapi.matching.weights import effective_sample_size, matching_weights
 
 __all__ = [
@@ -15,9 +16,11 @@ __all__ = [
     "Matches",
     "Propensity",
     "SeparableDomainsWarning",
+    "Tuning",
     "balance",
     "caliper_nn",
     "effect",
     "effective_sample_size",
     "matching_weights",
+    "tune",
 ]

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from okapi.matching.directions import Directions, column_blocks, memberships
+from okapi.matching.directions import Directions, column_blocks, memberships, position_of
 from okapi.matching.matches import Matches
 from okapi.matching.weights import Floats, Integers, as_array, effective_sample_size, flatten_pairs
 
@@ -174,7 +174,7 @@ def balance(
     of_query, of_key, labels = memberships(query_domain, key_domain, sizes)
     domains = name_domains(labels, domain_names)
     if direction is not None:
-        source, target = (_position(labels, domain) for domain in direction)
+        source, target = (position_of(labels, domain) for domain in direction)
         of_query, of_key = of_query.only(source), of_key.only(target)
     directions = Directions.find(of_query, of_key, sizes, len(labels), flatten_pairs(matches, *sizes))
 
@@ -349,12 +349,6 @@ def _covariate_table(
             "denominator": comparison.denominator,
         }
     )
-
-
-def _position(labels: Integers, domain: int) -> int:
-    if domain not in labels:
-        raise ValueError(f"direction must name domains of the samples, got {domain}; there are {labels[:20].tolist()}")
-    return int(np.flatnonzero(labels == domain)[0])
 
 
 def _covariates(x: ArrayLike | Tensor, name: str) -> NDArray[Any]:

@@ -162,7 +162,7 @@ class Admissible:
         if self.sets:
             return SetPlan(*rows, *scores, self.set_threshold)
         if self.query_score.ndim == 1:
-            return WindowPlan(*rows, *scores, self.window_threshold)
+            return WindowPlan(*rows, *scores, self.window_threshold, width)
         return ScorePlan(*rows, *scores, self.score_caliper, width)
 
 

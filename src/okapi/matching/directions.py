@@ -140,6 +140,13 @@ def memberships(
     return Membership(np.arange(len(query)), query), Membership(np.arange(len(key)), key), labels
 
 
+def position_of(labels: Integers, domain: int) -> int:
+    """Return where a domain that a direction names stands among the labels."""
+    if domain not in labels:
+        raise ValueError(f"direction must name domains of the samples, got {domain}; there are {labels[:20].tolist()}")
+    return int(np.flatnonzero(labels == domain)[0])
+
+
 def _domain_array(domain: ArrayLike | Tensor, name: str, size: int) -> NDArray[Any]:
     array = as_array(domain, name)
     is_set = array.ndim == 2 and array.dtype == bool

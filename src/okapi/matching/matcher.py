@@ -137,7 +137,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self._scores: Array | None = None
         if propensity_scores is not None:
             self._scores = self._given_scores(propensity_scores, len(self.covariates_))
-        elif self._needs_propensity():
+        elif self.needs_propensity():
             self._estimate_propensity()
         if self.distance != "propensity":
             group = np.unique(self.domain_, axis=0, return_inverse=True)[1].reshape(-1)
@@ -190,7 +190,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             names=self.covariate_names_,
             denominator=denominator,
             domain_names=[str(name) for name in self.domains_],
-            direction=ESTIMANDS[self.estimand],
+            direction=self.direction,
         )
 
     def to_frame(self, matches: Matches | None = None) -> pd.DataFrame:
@@ -228,6 +228,11 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return removed(self._calipers(), side, self._sample(), self._strata_values, matches, list(self.domains_))
 
     @property
+    def direction(self) -> tuple[int, int] | None:
+        """Numbers of the query and the key domain that the estimand names; None: all are matched to all others."""
+        return ESTIMANDS[self.estimand]
+
+    @property
     def propensity_(self) -> Array:
         """Propensities of the samples fitted."""
         check_is_fitted(self)
@@ -251,10 +256,11 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             std=self.std_caliper,
             scale=self.caliper_scale,
             two_way=self.two_way,
-            direction=ESTIMANDS[self.estimand],
+            direction=self.direction,
         )
 
-    def _needs_propensity(self) -> bool:
+    def needs_propensity(self) -> bool:
+        """Return whether these settings use propensities."""
         ordered = not self.replace and self.order == "largest"
         return not self._calipers().off() or self.distance == "propensity" or ordered
 
@@ -319,7 +325,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         width = len(self.domains_)
         if array.shape[1:] != (width,) and not (array.ndim == 1 and width == 2 and self.domain_.ndim == 1):
             raise ValueError(f"propensity_scores must have {width} columns for {width} domains, got {array.shape}")
-        return at_temperature(array, self.temperature)
+        return at_temperature(array, self.temperature, sets=self.domain_.ndim == 2)
 
     def _new_scores(self, numbers: Array, given: ArrayLike | None) -> Array | None:
         if given is not None:
@@ -367,7 +373,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         if self.replace:
             plan = admissible.plan(vectors.shape[1], query_rows, key_rows)
             return plan.query_order, *nearest(vectors, self._vectors, plan, self.k)
-        order = self.order or ("largest" if self._needs_propensity() else "data")
+        order = self.order or ("largest" if self.needs_propensity() else "data")
         own = _own_propensity(admissible.query) if order == "largest" else None
         found = match_without_replacement(
             vectors,

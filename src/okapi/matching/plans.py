@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-NARROW = 64  # queries per block where their windows must be narrow
+NARROW = 64  # queries per block where their windows must be narrow, twice that where a pair costs little
+CHEAP = 256  # columns of vectors up to which it does
 WIDE = 256  # queries per block where all keys are searched: the matrix product is faster
 FAR = 1e12  # a score from here on marks an inadmissible pair: scores of scaled data are far below
 
@@ -173,6 +174,8 @@ class WindowPlan(Plan):
         Propensity on the caliper's scale.
     threshold : dict
         The caliper of each direction: (query domain, key domain) -> greatest admissible difference.
+    width : int
+        Columns of the vectors searched, which tell what a pair costs.
     """
 
     def __init__(
@@ -184,6 +187,7 @@ class WindowPlan(Plan):
         query_score: Tensor,
         key_score: Tensor,
         threshold: dict[tuple[int, int], Tensor],
+        width: int,
     ) -> None:
         query_sides = [_sorted_side(query_rows, query_domain, query_score, d) for d in (0, 1)]
         key_sides = [_sorted_side(key_rows, key_domain, key_score, d) for d in (0, 1)]
@@ -196,7 +200,7 @@ class WindowPlan(Plan):
             low, high = windows(query_sides[a][1], key_sides[b][1], threshold[a, b])
             first.append(low + key_offset)
             last.append(high + key_offset)
-            block_rows += list(cut(row_offset, row_offset + len(low), NARROW))
+            block_rows += list(cut(row_offset, row_offset + len(low), NARROW if width > CHEAP else 2 * NARROW))
             row_offset += len(low)
         self.first, self.last = torch.cat(first), torch.cat(last)
         self._set_blocks(block_rows)

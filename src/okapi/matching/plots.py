@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from okapi.matching.balance import SMD_LIMIT, Balance, name_domains
-from okapi.matching.directions import memberships
+from okapi.matching.directions import memberships, position_of
 from okapi.matching.matches import Matches
 from okapi.matching.weights import Floats, Pairs, as_array, effective_sample_size, flatten_pairs, sum_by
 
@@ -96,7 +96,7 @@ def _one_direction(balance: Balance, direction: tuple[Any, Any] | None) -> tuple
 
 
 def _draw_love_plot(rows: pd.DataFrame, title: str, label: str) -> "Figure":
-    figure = _new_figure(height=1.25 + 0.19 * len(rows), label=f"Love plot: {title}")
+    figure = new_figure(height=1.25 + 0.19 * len(rows), label=f"Love plot: {title}")
     axes = figure.add_subplot()
     values = rows.to_numpy(dtype=float)
     finite = values[np.isfinite(values)]
@@ -123,7 +123,7 @@ def _draw_love_plot(rows: pd.DataFrame, title: str, label: str) -> "Figure":
     axes.set(xlim=(-0.02 * limit, 1.02 * limit), ylim=(-0.7, len(rows) - 0.3))
     axes.set_yticks(height, list(rows.index))
     figure.supxlabel(label, color=INK, fontsize=8)
-    _finish(axes)
+    finish(axes)
     axes.set_title(title, color=INK, fontsize=8, loc="left", pad=20)
     axes.legend(
         loc="lower left",
@@ -149,6 +149,7 @@ def propensity_histograms(
     fixed_caliper: float | None = None,
     scale: Literal["probability", "logit"] = "probability",
     domain_names: Sequence[Any] | Mapping[int, Any] | None = None,
+    direction: tuple[int, int] | None = None,
     bins: int = 25,
     max_domains: int = 4,
 ) -> "Figure":
@@ -172,6 +173,8 @@ def propensity_histograms(
         Scale of the horizontal axis; logits are of propensities clipped to [1e-6, 1 - 1e-6].
     domain_names : sequence or mapping, optional
         Name of each domain, by its number.
+    direction : (int, int), optional
+        Draw only queries of the first domain and keys of the second.
     bins : int, default=25
         Bars per side.
     max_domains : int, default=4
@@ -188,6 +191,10 @@ def propensity_histograms(
     sizes = len(e_query), len(e_key)
     of_query, of_key, labels = memberships(query_domain, key_domain, sizes)
     _check_histograms(e_query, e_key, labels, fixed_caliper, scale, bins, max_domains)
+    keyed = np.ones(sizes[1], dtype=bool)
+    if direction is not None:
+        of_query = of_query.only(position_of(labels, direction[0]))
+        keyed = np.isin(np.arange(sizes[1]), of_key.only(position_of(labels, direction[1])).row)
     prefix = "domain " if domain_names is None else ""
     names = [prefix + _short(name) for name in name_domains(labels, domain_names)]
     pairs = flatten_pairs(matches, *sizes)
@@ -201,12 +208,12 @@ def propensity_histograms(
     edges = np.linspace(low, high, bins + 1)
     one_number = e_query.shape[1] == 1
 
-    figure = _new_figure(0.8 + 1.5 * len(drawn), "Propensities of queries and keys before and after matching")
+    figure = new_figure(0.8 + 1.5 * len(drawn), "Propensities of queries and keys before and after matching")
     panels = figure.subplots(len(drawn), 2, sharex=True, sharey="row", squeeze=False)
     for (before, after), domain in zip(panels, drawn, strict=True):
         column = 0 if one_number else labels[domain]
         query = np.isin(np.arange(sizes[0]), of_query.row[of_query.domain == domain])
-        key = ~np.isin(np.arange(sizes[1]), of_key.row[of_key.domain == domain])
+        key = keyed & ~np.isin(np.arange(sizes[1]), of_key.row[of_key.domain == domain])
         matched_query, matched_key = _matched_weights(pairs, query, key)
         for panel, w_query, w_key in ((before, query, key), (after, matched_query, matched_key)):
             _draw_mirrored(panel, edges, x_query[:, column], w_query, x_key[:, column], w_key)
@@ -257,7 +264,7 @@ def _draw_mirrored(
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{abs(share):.0%}"))
     axes.margins(y=0.28)
     axes.set_xlim(edges[0], edges[-1])
-    _finish(axes)
+    finish(axes)
 
 
 def _annotate(axes: "Axes", query: str, key: str) -> None:
@@ -336,7 +343,8 @@ def _range(*samples: Floats) -> tuple[float, float]:
     return (low, high) if low < high else (low - 1, high + 1)
 
 
-def _new_figure(height: float, label: str) -> "Figure":
+def new_figure(height: float, label: str) -> "Figure":
+    """Return an empty figure of the width that all figures share; ``label`` is its text for those who do not see it."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -345,7 +353,7 @@ def _new_figure(height: float, label: str) -> "Figure":
     return figure
 
 
-def _finish(axes: "Axes") -> None:
+def finish(axes: "Axes") -> None:
     """Give axes the colours and sizes that all figures share."""
     axes.patch.set_alpha(0)
     axes.spines[["top", "right"]].set_visible(False)

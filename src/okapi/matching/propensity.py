@@ -114,13 +114,19 @@ def check_temperature(temperature: float) -> None:
         raise ValueError(f"temperature must be a positive number, got {temperature!r}")
 
 
-def at_temperature(scores: Array, temperature: float) -> Array:
-    """Return given scores, (n,) or (n, S), at another temperature: their logits divided by it."""
+def at_temperature(scores: Array, temperature: float, *, sets: bool = False) -> Array:
+    """Return given scores at another temperature: their logits divided by it.
+
+    Scores (n,) of two domains and, with ``sets``, of each label (n, S) have a logit each; scores (n, S) of more domains
+    are a softmax.
+    """
     check_temperature(temperature)
     if temperature == 1:
         return scores
     tiny = np.finfo(np.float64).tiny
     scores = np.asarray(scores, np.float64)
+    if sets:
+        return np.stack([at_temperature(label, temperature) for label in scores.T], 1)
     if scores.ndim == 1:
         return _tempered(logit(np.clip(scores, tiny, 1 - np.finfo(np.float64).epsneg)), temperature)
     return _tempered(np.log(np.clip(scores, tiny, None)), temperature)

@@ -17,7 +17,7 @@ from okapi.matching.plans import FAR, Block, Plan, Tile
 
 MARGIN = 3  # candidates fetched beyond k
 PRODUCT = 2048  # keys per matrix product
-PANEL = 1 << 22  # scores of a block kept at a time: they stay in the cache until the best are selected
+PANEL = 1 << 20  # scores of a block kept at a time: they stay in the cache until the best are selected
 RESCORE_ELEMENTS = 1 << 18
 EPSILON = torch.finfo(torch.float32).eps / 2
 
@@ -160,7 +160,7 @@ class Search:
         """Return memory that is used again and again."""
         memory = self._memory.get(name)
         if memory is None or memory.numel() < n_rows * width:
-            memory = self._memory[name] = torch.empty(n_rows * width, device=self.queries.device)
+            memory = self._memory[name] = torch.empty(n_rows * width * 5 // 4, device=self.queries.device)
         return memory[: n_rows * width].view(n_rows, width)
 
     def _settle(self, k: int, score: Tensor, position: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:

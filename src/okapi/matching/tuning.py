@@ -20,7 +20,7 @@ from okapi.matching.balance import ROUNDING, SMD_LIMIT, balance
 from okapi.matching.caliper_nn import check_k
 from okapi.matching.calipers import Calipers
 from okapi.matching.matcher import ESTIMANDS, CaliperMatcher
-from okapi.matching.plots import BLUE, INK, ORANGE, _finish, _new_figure
+from okapi.matching.plots import BLUE, INK, ORANGE, finish, new_figure
 from okapi.matching.propensity import Propensity, check_temperature
 from okapi.matching.weights import effective_sample_size, matching_weights
 
@@ -161,7 +161,7 @@ def tune(
     base = CaliperMatcher() if matcher is None else matcher
     combinations = _combinations(grid, base)
     matchers = [clone(base).set_params(**settings) for settings in combinations]
-    scores = _scores(base, X, domain, propensity_scores, [m.temperature for m in matchers if m._needs_propensity()])
+    scores = _scores(base, X, domain, propensity_scores, [m.temperature for m in matchers if m.needs_propensity()])
     if propensity_scores is None:
         matchers = [m.set_params(temperature=1.0) for m in matchers]  # the scores are at their temperature already
 
@@ -209,7 +209,7 @@ def _combinations(grid: dict[str, Sequence[Any]], base: CaliperMatcher) -> list[
         meaning = (
             None if fixed is None else max(fixed, round(1 - fixed, 12)),
             settings["std_caliper"],
-            settings["temperature"] if one._needs_propensity() else None,
+            settings["temperature"] if one.needs_propensity() else None,
             settings["caliper_scale"] if one.std_caliper is not None or one.distance == "propensity" else None,
             settings["k"],
         )
@@ -360,7 +360,7 @@ def pareto_plot(tuning: Tuning) -> "Figure":
     from matplotlib.ticker import PercentFormatter
 
     table = tuning.table[np.isfinite(tuning.table.mean_abs_smd)]
-    figure = _new_figure(3.2, "Retained queries and balance of every combination")
+    figure = new_figure(3.2, "Retained queries and balance of every combination")
     axes = figure.add_subplot()
     balanced = table.max_abs_smd <= SMD_LIMIT + ROUNDING
     for rows, colour, filled, label in (
@@ -381,6 +381,6 @@ def pareto_plot(tuning: Tuning) -> "Figure":
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     figure.supxlabel("retained queries", color=INK, fontsize=8)
     figure.supylabel("mean |SMD| after matching", color=INK, fontsize=8)
-    _finish(axes)
+    finish(axes)
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8, labelcolor=INK)
     return figure

@@ -380,6 +380,7 @@ def _figures(matching: Matching) -> list[tuple[str, str]]:
         fixed_caliper=matcher.fixed_caliper,
         scale="logit" if matcher.caliper_scale == "logit" else "probability",
         domain_names=list(matcher.domains_),
+        direction=matcher.direction,
     )
     figures.append(("Propensities before and after matching", to_svg(histograms)))
     return figures
