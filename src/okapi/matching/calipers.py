@@ -11,6 +11,7 @@ from okapi.matching.plans import DomainPlan, Plan, SetPlan, WindowPlan
 from okapi.matching.score_plan import ScoreCaliper, ScorePlan, columns
 
 LOGIT_CLIP = 1e-6
+VARIANCE_ROWS = 2048
 SCALES = ("probability", "logit")
 
 
@@ -23,6 +24,15 @@ class Side(NamedTuple):
     def to(self, device: torch.device) -> "Side":
         """Return the same side on another device."""
         return Side(self.domain.to(device), None if self.propensity is None else self.propensity.to(device))
+
+    def own_propensity(self) -> Tensor:
+        """Return the propensity of each sample's own domain, shape (n,); for sets, the greatest among its labels."""
+        assert self.propensity is not None
+        if self.domain.ndim == 2:
+            return torch.where(self.domain, self.propensity, 0).amax(1)
+        if self.propensity.ndim == 1:
+            return torch.where(self.domain == 1, self.propensity, 1 - self.propensity)
+        return self.propensity.gather(1, self.domain[:, None])[:, 0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,9 +208,14 @@ def group_variance(score: Tensor, group: Tensor, n_groups: int) -> Tensor:
     -------
     Tensor of shape (n_groups,) or (n_groups, c), float64
     """
-    score = score.double()
     shape = (n_groups, *score.shape[1:])
     count = torch.bincount(group, minlength=n_groups).double().reshape(-1, *[1] * (score.ndim - 1))
-    mean = score.new_zeros(shape).index_add_(0, group, score) / count.clamp(min=1)
-    squares = score.new_zeros(shape).index_add_(0, group, (score - mean[group]).square_())
+    total = torch.zeros(shape, dtype=torch.float64, device=score.device)
+    squares = torch.zeros_like(total)
+    parts = list(zip(score.split(VARIANCE_ROWS), group.split(VARIANCE_ROWS), strict=True))  # no wide copy of the whole
+    for values, of in parts:
+        total.index_add_(0, of, values.double())
+    mean = total / count.clamp(min=1)
+    for values, of in parts:
+        squares.index_add_(0, of, values.double().sub_(mean[of]).square_())
     return squares / (count - 1).clamp(min=1)

@@ -27,11 +27,9 @@ def match_without_replacement(
     keys: Tensor,
     admissible: Admissible,
     k: int,
-    *,
     order: str,
     query_rows: Tensor,
     key_rows: Tensor,
-    own_propensity: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Match in k rounds; in each every query takes the nearest admissible key that is still free.
 
@@ -48,8 +46,6 @@ def match_without_replacement(
         the first row.
     query_rows, key_rows : Tensor of shape (r,) and (s,)
         Admissible rows among which to match.
-    own_propensity : Tensor of shape (n,), optional
-        Propensity of each query's own domain, for the order "largest".
 
     Returns
     -------
@@ -64,8 +60,8 @@ def match_without_replacement(
         plan = admissible.plan(keys.shape[1], rows, key_rows)
         turn = plan.query_order.argsort()
         if order == "largest":
-            assert own_propensity is not None
-            turn = turn[own_propensity[plan.query_order[turn]].argsort(descending=True, stable=True)]
+            own = admissible.query.own_propensity()[plan.query_order[turn]]
+            turn = turn[own.argsort(descending=True, stable=True)]
         market = _Market(Search(queries, keys, plan))
         positions = turn.tolist()
         for rank in range(k):

@@ -374,33 +374,12 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             plan = admissible.plan(vectors.shape[1], query_rows, key_rows)
             return plan.query_order, *nearest(vectors, self._vectors, plan, self.k)
         order = self.order or ("largest" if self.needs_propensity() else "data")
-        own = _own_propensity(admissible.query) if order == "largest" else None
-        found = match_without_replacement(
-            vectors,
-            self._vectors,
-            admissible,
-            self.k,
-            order=order,
-            query_rows=query_rows,
-            key_rows=key_rows,
-            own_propensity=own,
-        )
-        return query_rows, *found
+        rows = query_rows, key_rows
+        return query_rows, *match_without_replacement(vectors, self._vectors, admissible, self.k, order, *rows)
 
 
 def _side(codes: Array, scores: Array | None) -> Side:
     return Side(to_tensor(codes, "domain"), None if scores is None else to_tensor(scores, "propensity_scores"))
-
-
-def _own_propensity(query: Side) -> Tensor:
-    """Return the propensity of each query's own domain; for sets, the greatest among its labels."""
-    scores = query.propensity
-    assert scores is not None
-    if query.domain.ndim == 2:
-        return torch.where(query.domain, scores, 0).amax(1)
-    if scores.ndim == 1:
-        return torch.where(query.domain == 1, scores, 1 - scores)
-    return scores.gather(1, query.domain[:, None])[:, 0]
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -36,11 +36,11 @@ class Block:
 class Tile(NamedTuple):
     """Some queries of a block and keys of one domain, among which there are admissible pairs.
 
-    ``rows`` are places within the block, None for all of it. The rest has one value per query: the place of its domain
+    ``rows`` are places within the block. The rest has one value per query: the place of its domain
     among those present, its score of its own and of the key's domain, and the thresholds of the two.
     """
 
-    rows: Tensor | None
+    rows: Tensor
     columns: slice
     group: Tensor
     own: Tensor
@@ -238,29 +238,19 @@ def _sorted_side(rows: Tensor, domain: Tensor, score: Tensor, which: int) -> tup
     return rows[order], sorted_score
 
 
-def windows(
-    query_score: Tensor,
-    key_score: Tensor,
-    threshold: Tensor,
-    start: Tensor | None = None,
-    stop: Tensor | None = None,
-    steps: int | None = None,
-) -> tuple[Tensor, Tensor]:
+def windows(query_score: Tensor, key_score: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
     """Return first and last + 1 position of the keys with ``|query - key| <= threshold``; keys ascending.
 
-    Looks between ``start`` and ``stop``, of the shape of ``query_score``, which are less than ``2**steps`` apart; among
-    all keys by default. The bisection evaluates that very difference, which rounding keeps monotone: a pair on the
-    caliper's edge is judged as it would be alone.
+    The bisection evaluates that very difference, which rounding keeps monotone: a pair on the caliper's edge is judged
+    as it would be alone.
     """
     n = len(key_score)
-    start = torch.zeros_like(query_score, dtype=torch.int64) if start is None else start
-    stop = torch.full_like(start, n) if stop is None else stop
-    steps = n.bit_length() if steps is None else steps
 
     def bisect(holds: Callable[[Tensor], Tensor]) -> Tensor:
         """Return for each query the first position whose key satisfies ``holds``, which is false up to there."""
-        low, high = start, stop
-        for _ in range(steps):
+        low = torch.zeros_like(query_score, dtype=torch.int64)
+        high = torch.full_like(low, n)
+        for _ in range(n.bit_length()):
             middle = (low + high) >> 1
             searching = low < high
             true = holds(key_score[middle.clamp(max=n - 1)])

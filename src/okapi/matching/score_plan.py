@@ -7,7 +7,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import FAR, Block, Plan, Scratch, Tile, cut, windows
+from okapi.matching.plans import FAR, Block, Plan, Scratch, Tile, cut
 
 ROWS = 4096  # at most 2**15 queries per block where key domains are searched one by one
 MIXED_ROWS = 128  # where they are searched together
@@ -123,21 +123,25 @@ class ScorePlan(Plan):
         if self.n_tiles == 1:
             return
         bounds = []
-        steps = max(stop - start for _, start, stop in self.domain_spans).bit_length()
         for block in self.blocks:
-            score = self.query_score[block.rows][:, domains]
-            limit = self.of_key[self.query_group[block.rows]][:, domains].clamp_(min=0)
-            span = (stop - counts).expand_as(score), stop.expand_as(score)
-            first, last = windows(score, self.key_own, limit, *span, steps)
-            order = (first + last).argsort(0)
-            first, last = first.gather(0, order), last.gather(0, order)
-            tile_rows = list(cut(0, len(order), -(-len(order) // self.n_tiles)))
-            ends = [(first[rows].amin(0), last[rows].amax(0)) for rows in tile_rows]
-            bounds += [torch.stack(end, 1) for end in ends]
+            order, first, last = (torch.stack(x) for x in zip(*self._windows(block), strict=True))
+            tile_rows = list(cut(0, order.shape[1], -(-order.shape[1] // self.n_tiles)))
+            bounds += [torch.stack([first[:, rows].amin(1), last[:, rows].amax(1)], 1) for rows in tile_rows]
             self.orders.append(order.to(torch.int16))  # places within a block
             self.tile_rows.append(tile_rows)
         each = iter(torch.stack(bounds).tolist())
         self.windows = [list(islice(each, len(tile_rows))) for tile_rows in self.tile_rows]
+
+    def _windows(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield for every key domain the block's queries in order, and their windows."""
+        group = self.query_group[block.rows]
+        for domain, start, stop in self.domain_spans:
+            score, limit = self.query_score[block.rows, domain], self.of_key_by_key[domain][group]
+            keys = self.key_own[start:stop]
+            first = torch.searchsorted(keys, score - limit)
+            last = torch.searchsorted(keys, score + limit, right=True)
+            order = (first + last).argsort()
+            yield order, first[order] + start, last[order] + start
 
     def tiles(self, block: Block, columns: slice) -> Iterator[Tile] | None:
         """See `Plan`."""
@@ -146,6 +150,7 @@ class ScorePlan(Plan):
     def _tiles(self, block: Block, columns: slice) -> Iterator[Tile]:
         number = self.blocks.index(block)
         own, group = self.query_own[block.rows], self.query_group[block.rows]
+        everyone = torch.arange(len(own), device=own.device)
         for place, (domain, start, stop) in enumerate(self.domain_spans):
             start, stop = max(start, columns.start), min(stop, columns.stop)
             if start >= stop:
@@ -153,9 +158,9 @@ class ScorePlan(Plan):
             score = self.query_score[block.rows, domain]
             of_query, of_key = self.of_query_by_key[domain][group], self.of_key_by_key[domain][group]
             if self.n_tiles == 1:
-                yield Tile(None, slice(start, stop), group, own, score, of_query, of_key)
+                yield Tile(everyone, slice(start, stop), group, own, score, of_query, of_key)
                 continue
-            order = self.orders[number][:, place].long()
+            order = self.orders[number][place].long()
             values = group[order], own[order], score[order], of_query[order], of_key[order]
             for rows, window in zip(self.tile_rows[number], self.windows[number], strict=True):
                 first, last = max(window[place][0], start), min(window[place][1], stop)
@@ -189,7 +194,7 @@ class ScorePlan(Plan):
         An excess over a threshold, which holds some slack, is no less than the spacing of floats there: the penalty is
         beyond `FAR`.
         """
-        scores += torch.maximum(excess, also, out=excess).clamp_(min=0).mul_(PENALTY)
+        scores.add_(torch.maximum(excess, also, out=excess).clamp_(min=0), alpha=PENALTY)
 
     def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
         """See `Plan`."""

@@ -18,6 +18,7 @@ from okapi.matching.plans import FAR, Block, Plan, Tile
 MARGIN = 3  # candidates fetched beyond k
 PRODUCT = 2048  # keys per matrix product
 PANEL = 1 << 20  # scores of a block kept at a time: they stay in the cache until the best are selected
+GROUP = 16  # columns per group when the best groups are selected before the best columns
 RESCORE_ELEMENTS = 1 << 18
 EPSILON = torch.finfo(torch.float32).eps / 2
 
@@ -128,33 +129,31 @@ class Search:
         n_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         panel = self._scratch("panel", n_rows, columns.stop - columns.start)
         tiles = self.plan.tiles(block, columns) if isinstance(rows, slice) else None
-        if tiles is not None:
+        if tiles is not None and not self.plan.tiles_cover_all:
             self._fill_tiles(panel, block, columns, tiles)
             return panel
         q = self.q_sorted[rows]
         for start in range(columns.start, columns.stop, PRODUCT):
             part = slice(start, min(start + PRODUCT, columns.stop))
-            out = panel[:, part.start - columns.start : part.stop - columns.start]
+            out = _within(panel, part, columns)
             torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
-            self.plan.exclude_(out, rows, part, block)
+            if tiles is None:
+                self.plan.exclude_(out, rows, part, block)
+        for tile in tiles or ():
+            self.plan.exclude_from_tile_(_within(panel, tile.columns, columns), tile, self._scratch)
         return panel
 
     def _fill_tiles(self, panel: Tensor, block: Block, columns: slice, tiles: Iterator[Tile]) -> None:
-        if not self.plan.tiles_cover_all:
-            panel.fill_(torch.inf)
+        panel.fill_(torch.inf)
         queries = self.q_sorted[block.rows]
         for tile in tiles:
             part = tile.columns
-            target = panel[:, part.start - columns.start : part.stop - columns.start]
-            q, out = queries, target
-            if tile.rows is not None:
-                q = self._scratch("queries", len(tile.rows), queries.shape[1])
-                torch.index_select(queries, 0, tile.rows, out=q)
-                out = self._scratch("tile", len(tile.rows), part.stop - part.start)
+            q = self._scratch("queries", len(tile.rows), queries.shape[1])
+            torch.index_select(queries, 0, tile.rows, out=q)
+            out = self._scratch("tile", len(tile.rows), part.stop - part.start)
             torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
             self.plan.exclude_from_tile_(out, tile, self._scratch)
-            if tile.rows is not None:
-                target.index_copy_(0, tile.rows, out)
+            _within(panel, part, columns).index_copy_(0, tile.rows, out)
 
     def _scratch(self, name: str, n_rows: int, width: int) -> Tensor:
         """Return memory that is used again and again."""
@@ -256,24 +255,29 @@ class _Nearest:
         return distance, index
 
 
-def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the ``count`` smallest scores of every row, fewer in a narrower matrix, and their columns.
+def _within(panel: Tensor, part: slice, columns: slice) -> Tensor:
+    """Return the part of a panel of the keys ``columns`` that holds some of them."""
+    return panel[:, part.start - columns.start : part.stop - columns.start]
 
-    The best columns lie in the groups with the best minima; minima are quick to find, so few scores need a selection.
+
+def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the ``count`` smallest scores of every row, ascending, fewer in a narrower matrix, and their columns.
+
+    The best columns lie in the groups with the best minima. Minima are quick to find, selecting is not: so it is done
+    among the minima first, in the same way, and then within few groups.
     """
     width = scores.shape[1]
-    size = 1 << max(0, round(math.log2(width / count) / 2)) if width > count else 1
-    n_groups = width // size
-    if size < 4 or n_groups < 2 * count:
+    n_groups = width // GROUP
+    if n_groups < 2 * count:
         value, column = scores.topk(min(count, width), dim=1, largest=False)
         return value, column
-    grouped = scores[:, : size * n_groups].unflatten(1, (size, n_groups))
-    group = grouped.amin(1).topk(count, dim=1, largest=False, sorted=False).indices
-    members = grouped.gather(2, group[:, None].expand(-1, size, -1)).flatten(1)
-    members = torch.cat([members, scores[:, size * n_groups :]], 1)  # and the columns that fill no group
+    grouped = scores[:, : GROUP * n_groups].unflatten(1, (GROUP, n_groups))
+    _, group = _smallest(grouped.amin(1), count)
+    members = grouped.gather(2, group[:, None].expand(-1, GROUP, -1)).flatten(1)
+    members = torch.cat([members, scores[:, GROUP * n_groups :]], 1)  # and the columns that fill no group
     value, member = members.topk(count, dim=1, largest=False)
-    column = group.gather(1, (member % count)) + member // count * n_groups
-    return value, torch.where(member < size * count, column, member + size * (n_groups - count))
+    column = group.gather(1, member % count) + member // count * n_groups
+    return value, torch.where(member < GROUP * count, column, member + GROUP * (n_groups - count))
 
 
 def _center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
