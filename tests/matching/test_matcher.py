@@ -389,3 +389,16 @@ def test_cosine_names_a_row_of_zeros(two_sites):
     x[5] = 0
     with pytest.raises(ValueError, match="cosine distance needs non-zero rows, row 5"):
         CaliperMatcher(distance="cosine").fit(x, domain)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_domains=st.integers(2, 5), grid=st.booleans())
+def test_pairs_of_many_domains_are_counted_exactly(seed, n_domains, grid):
+    """Also where differences fall on a threshold."""
+    rng = np.random.default_rng(seed)
+    domain = np.append(np.arange(n_domains), rng.integers(0, n_domains, 30))
+    scores = (
+        rng.integers(0, 5, (len(domain), n_domains)) / 4 if grid else rng.dirichlet(np.ones(n_domains), len(domain))
+    )
+    matcher = CaliperMatcher(k=len(domain), std_caliper=1.0, caliper_sd="all", allow_fewer=True)
+    table = matcher.fit(rng.normal(size=(len(domain), 2)), domain, propensity_scores=scores).removed()
+    assert table["pairs"].iloc[-2] == table["pairs"].iloc[-1]

@@ -198,3 +198,18 @@ def test_bad_love_plots() -> None:
         love_plot(Balance(found.table, found.pairs.head(0), "pooled"))
     with pytest.raises(ValueError, match="use direction='all'"):
         love_plot(Balance(found.table.head(0), found.pairs, "pooled"))
+
+
+def test_one_direction_draws_its_queries_and_keys_only() -> None:
+    _, case = make_case()
+    both = propensity_histograms(**case)
+    one = propensity_histograms(**case, direction=(1, 0))
+    assert len(both.axes) == 4
+    assert len(one.axes) == 2
+    with pytest.raises(ValueError, match="direction must name domains of the samples, got 7"):
+        propensity_histograms(**case, direction=(1, 7))
+
+
+def test_a_notebook_shows_a_figure_by_itself() -> None:
+    found, _ = make_case()
+    assert love_plot(found)._repr_svg_() == to_svg(love_plot(found))

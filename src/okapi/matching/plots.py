@@ -6,6 +6,7 @@ transparent and their colours, safe for colour-blind readers, stand out on light
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal
@@ -345,12 +346,23 @@ def _range(*samples: Floats) -> tuple[float, float]:
 
 def new_figure(height: float, label: str) -> "Figure":
     """Return an empty figure of the width that all figures share; ``label`` is its text for those who do not see it."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = _figure_class()(figsize=(WIDTH, height), layout="constrained")
     figure.patch.set_alpha(0)
     figure.set_label(label)
     return figure
+
+
+@cache
+def _figure_class() -> "type[Figure]":
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        """A figure that a notebook shows by itself, though pyplot does not know of it."""
+
+        def _repr_svg_(self) -> str:
+            return to_svg(self)
+
+    return NotebookFigure
 
 
 def finish(axes: "Axes") -> None:

@@ -17,8 +17,8 @@ from okapi.matching.plans import FAR, Block, Plan, Tile
 
 MARGIN = 3  # candidates fetched beyond k
 PRODUCT = 2048  # keys per matrix product
-PANEL = 1 << 20  # scores of a block kept at a time: they stay in the cache until the best are selected
-GROUP = 16  # columns per group when the best groups are selected before the best columns
+PANEL = 1 << 21  # scores of a block kept at a time: they stay in the cache until the best are selected
+GROUPS = 64  # for each score wanted: from here on topk keeps a heap instead of partitioning a copy
 RESCORE_ELEMENTS = 1 << 18
 EPSILON = torch.finfo(torch.float32).eps / 2
 
@@ -263,21 +263,22 @@ def _within(panel: Tensor, part: slice, columns: slice) -> Tensor:
 def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the ``count`` smallest scores of every row, ascending, fewer in a narrower matrix, and their columns.
 
-    The best columns lie in the groups with the best minima. Minima are quick to find, selecting is not: so it is done
-    among the minima first, in the same way, and then within few groups.
+    The best columns lie in the groups with the best minima. Minima are quick to find, selecting is not: so groups are
+    selected first, then columns of these few.
     """
     width = scores.shape[1]
-    n_groups = width // GROUP
-    if n_groups < 2 * count:
+    size = 1 << max(0, (width // (GROUPS * count)).bit_length() - 1)
+    if size == 1:
         value, column = scores.topk(min(count, width), dim=1, largest=False)
         return value, column
-    grouped = scores[:, : GROUP * n_groups].unflatten(1, (GROUP, n_groups))
-    _, group = _smallest(grouped.amin(1), count)
-    members = grouped.gather(2, group[:, None].expand(-1, GROUP, -1)).flatten(1)
-    members = torch.cat([members, scores[:, GROUP * n_groups :]], 1)  # and the columns that fill no group
+    n_groups = width // size
+    grouped = scores[:, : size * n_groups].unflatten(1, (size, n_groups))
+    group = grouped.amin(1).topk(count, dim=1, largest=False, sorted=False).indices
+    members = grouped.gather(2, group[:, None].expand(-1, size, -1)).flatten(1)
+    members = torch.cat([members, scores[:, size * n_groups :]], 1)  # and the columns that fill no group
     value, member = members.topk(count, dim=1, largest=False)
     column = group.gather(1, member % count) + member // count * n_groups
-    return value, torch.where(member < GROUP * count, column, member + GROUP * (n_groups - count))
+    return value, torch.where(member < size * count, column, member + size * (n_groups - count))
 
 
 def _center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
