@@ -209,7 +209,7 @@ class Search:
     def _exhaust(self, rows: Tensor, kth: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Re-score every key that the error bound lets be as near as the k-th found so far."""
         limit = ((kth * self.scale**2 - self.q_norm[rows]) / 2 + self.error[rows]).float()
-        limit = torch.nextafter(limit, torch.full_like(limit, torch.inf))
+        limit = torch.nextafter(limit, torch.full_like(limit, torch.inf)).clamp_(max=FAR / 2)
         found = _Nearest(len(rows), k, rows.device)
         for block, at in self._blocks(rows):
             for columns in block.chunks(self._panel_width(at)):
