@@ -340,7 +340,7 @@ def matching_page(matching: Matching, *, title: str) -> str:
         facts=facts,
         settings=page_settings(matching.table, matching.matcher),
         removed=matching.removed,
-        balance_pairs=matching.balance.pairs,
+        balance_pairs=_verdict_of_pairs_first(matching.balance.pairs),
         balance_table=_verdict_first(matching.balance.table),
         figures=_figures(matching),
         pairs=pairs,
@@ -353,6 +353,13 @@ def _verdict_first(table: pd.DataFrame) -> pd.DataFrame:
     """Return the balance of covariates with the means, which differ in unit, behind what they come to."""
     means = [name for name in table if str(name).startswith("mean_")]
     return table[[*(name for name in table if name not in [*means, "denominator"]), *means, "denominator"]]
+
+
+def _verdict_of_pairs_first(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return the balance between domains with the counts behind the largest and mean SMD."""
+    verdict = [f"{figure}_abs_smd_{when}" for figure in ("max", "mean") for when in ("before", "after")]
+    first = ["query_domain", "key_domain", *verdict]
+    return pairs[[*first, *(name for name in pairs if name not in first)]]
 
 
 def page_settings(table: Table, matcher: CaliperMatcher) -> dict[str, object]:
