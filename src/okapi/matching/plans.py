@@ -203,6 +203,8 @@ class WindowPlan(Plan):
             block_rows += list(cut(row_offset, row_offset + len(low), NARROW if width > CHEAP else 2 * NARROW))
             row_offset += len(low)
         self.first, self.last = torch.cat(first), torch.cat(last)
+        exact = torch.float32 if len(self.key_order) < 1 << 24 else torch.float64
+        self.first_key, self.last_key = self.first.to(exact), (self.last - 1).to(exact)
         self._set_blocks(block_rows)
 
     def _set_blocks(self, block_rows: list[slice]) -> None:
@@ -214,20 +216,27 @@ class WindowPlan(Plan):
         self._inner = {}
         for rows, (start, inner_start, inner_stop, stop) in zip(block_rows, edges, strict=True):
             self.blocks.append(Block(rows, (slice(start, max(start, stop)),)))
-            self._inner[rows.start] = (inner_start, max(inner_start, inner_stop))
+            self._inner[rows.start] = inner_start, inner_stop
 
     def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
-        """Exclude outside each query's window; only the margins of the block's window differ between its queries."""
+        """Exclude outside each query's window; only the margins of the block's window differ between its queries.
+
+        How far a key lies outside, times more than any score, is added to its score: quicker than a mask.
+        """
         inner_start, inner_stop = self._inner[block.rows.start]
-        for start, stop in ((columns.start, inner_start), (inner_stop, columns.stop)):
-            start, stop = max(start, columns.start), min(stop, columns.stop)
-            if start < stop:
-                position = torch.arange(stop - start, dtype=torch.float32, device=scores.device)
-                before = (self.first[rows, None] - start).float() - position
-                behind = position - (self.last[rows, None] - (start + 1)).float()
-                # How far outside, times more than any score: quicker than a mask.
-                outside = torch.maximum(before, behind, out=before).clamp_(min=0)
-                scores[:, start - columns.start : stop - columns.start].add_(outside, alpha=2 * FAR)
+        if inner_start > inner_stop:  # some window ends before another begins: both bounds everywhere
+            inner_start = inner_stop = columns.stop
+            self._lift_(scores, columns, columns, self.last_key[rows], -1)
+        self._lift_(scores, columns, slice(columns.start, min(inner_start, columns.stop)), self.first_key[rows], 1)
+        self._lift_(scores, columns, slice(max(inner_stop, columns.start), columns.stop), self.last_key[rows], -1)
+
+    @staticmethod
+    def _lift_(scores: Tensor, columns: slice, part: slice, bound: Tensor, sign: int) -> None:
+        """Lift the scores of the keys in ``part`` below (sign 1) or above (sign -1) a bound of each query."""
+        if part.start < part.stop:
+            position = torch.arange(part.start, part.stop, dtype=bound.dtype, device=bound.device)
+            outside = (bound[:, None] - position).mul_(sign).clamp_(min=0)
+            scores[:, part.start - columns.start : part.stop - columns.start].add_(outside, alpha=2 * FAR)
 
     def count_pairs(self) -> int:
         """See `Plan`."""

@@ -19,7 +19,7 @@ MARGIN = 3  # candidates fetched beyond k
 PRODUCT = 2048  # keys per matrix product
 PANEL = 1 << 21  # scores of a block kept at a time: they stay in the cache until the best are selected
 GROUPS = 64  # for each score wanted: from here on topk keeps a heap instead of partitioning a copy
-RESCORE_ELEMENTS = 1 << 18
+RESCORE_ELEMENTS = 1 << 17
 EPSILON = torch.finfo(torch.float32).eps / 2
 
 
@@ -268,7 +268,7 @@ def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     width = scores.shape[1]
     size = 1 << max(0, (width // (GROUPS * count)).bit_length() - 1)
-    if size == 1:
+    if size < 4:
         value, column = scores.topk(min(count, width), dim=1, largest=False)
         return value, column
     n_groups = width // size
