@@ -19,7 +19,7 @@ MARGIN = 3  # candidates fetched beyond k
 PRODUCT = 2048  # keys per matrix product
 PANEL = 1 << 21  # scores of a block kept at a time: they stay in the cache until the best are selected
 GROUPS = 64  # for each score wanted: from here on topk keeps a heap instead of partitioning a copy
-RESCORE_ELEMENTS = 1 << 17
+PIECE = 1 << 17  # numbers handled at a time in float64: they stay in the cache
 EPSILON = torch.finfo(torch.float32).eps / 2
 
 
@@ -198,7 +198,7 @@ class Search:
         """Return the sums of squared differences (r, c), float64, of queries (r,) and keys (r, c)."""
         query = self.plan.query_order[rows]
         out = torch.empty(index.shape, dtype=torch.float64, device=index.device)
-        step = max(1, RESCORE_ELEMENTS // (max(1, index.shape[1]) * max(1, self.keys.shape[1])))
+        step = max(1, PIECE // (max(1, index.shape[1]) * max(1, self.keys.shape[1])))
         for start in range(0, len(index), step):
             part = slice(start, start + step)
             keys = self.keys.index_select(0, index[part].flatten()).double().unflatten(0, index[part].shape)
@@ -299,7 +299,7 @@ def _prepare(vectors: Tensor, order: Tensor, center: Tensor, scale: float) -> tu
     norm = torch.empty(len(order), dtype=torch.float64, device=vectors.device)
     precise = vectors.dtype == torch.float64
     center = center if precise else center.float()
-    step = max(1, RESCORE_ELEMENTS // max(1, vectors.shape[1]))
+    step = max(1, PIECE // max(1, vectors.shape[1]))
     for start in range(0, len(order), step):
         part = slice(start, start + step)
         if vectors.dtype == torch.float32:
