@@ -1,7 +1,7 @@
 """The same matchings as R's MatchIt 4.7.2 on LaLonde's data: pairs, counts, balance, effect.
 
-Where keys are exactly equally far, we take the lowest row; MatchIt goes outward from the query in the order of the
-propensity, or of the first covariate, and takes the first it meets. Without replacement that swaps units with identical
+Where keys are exactly equally far, we take the lowest row; MatchIt, as far as its pairs show, goes outward from the
+query in the order of the propensity, or of the first covariate. Without replacement that swaps units with identical
 covariates at most. With replacement (C, D, E, H) it can change how often each of two identical units is used, and so
 variances, effective sample size and effect, though not means; and one pair of E and some of H join different units at
 exactly the same distance. That these figures are MatchIt's for MatchIt's own pairs is tested in test_matchit_balance.
