@@ -1,10 +1,15 @@
 """Fixtures shared by all tests."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
+
+# The problems of the tests are small: threads that wait for one another would cost more than they save.
+torch.set_num_threads(1)
 
 # Times vary on shared machines, and the first call of a test pays for imports.
 settings.register_profile("okapi", deadline=None)
@@ -18,3 +23,11 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: set OKAPI_DATA to its folder ({folder} does not exist)")
     return folder
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,310 @@
+"""The paper's unsupervised loss: encodings of samples matched across domains are pulled together."""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, normalize
+
+from okapi.matching import Matches, caliper_nn
+from okapi.nn.distributed import gather, rank, world_size
+from okapi.nn.losses import ON_PREDICTIONS, consistency_loss
+from okapi.nn.memory_bank import MemoryBank
+from okapi.nn.momentum import MomentumEncoder
+from okapi.nn.propensity_scorer import PropensityScorer
+from okapi.nn.schedules import Schedule, as_schedule
+
+
+class Consistency(NamedTuple):
+    """What a step of CrossDomainConsistency gives: the loss to add, the share of queries matched, named figures."""
+
+    loss: Tensor
+    match_rate: Tensor
+    figures: dict[str, Tensor]
+
+
+class CrossDomainConsistency(nn.Module):
+    """Match the samples of a batch across domains and measure how far their encodings are from their matches'.
+
+    Each step: the momentum encoder follows the encoder and encodes the inputs; a linear scorer learns to tell the
+    domains of the keys apart and gives their propensities; every query is matched to its k nearest keys, from the batch
+    and the memory bank, inside the calipers; the loss is the mean distance of the online encodings from their matches,
+    times the share of queries matched, times ``weight``, plus the scorer's own loss, whose gradient reaches only the
+    scorer. Then the momentum encodings go to the bank.
+
+    Under torch.distributed all ranks match together, as one process with their batches joined would.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        Takes inputs, gives encodings (n, d). Followed, never changed.
+    features : int, optional
+        Width d of an encoding; by default the encoder's ``out_features``, or that of its last layer.
+    head : nn.Module, optional
+        Takes encodings, gives logits of classes (n, C). Needed by the losses on predictions only.
+    domains : int
+        Number of domains.
+    sets : bool
+        Whether ``domain`` is a boolean row over domains instead of a number.
+    k, fixed_caliper, std_caliper, caliper_scale, two_way, direction
+        As `okapi.matching.caliper_nn` takes them.
+    temperature : float > 0
+        Divides the logits of the propensities.
+    queries : {"momentum", "online"}
+        Which encodings look for matches. The bank stores momentum encodings either way.
+    bank : int
+        Number of past samples kept as keys.
+    decay : float or schedule
+        zeta of the momentum encoder.
+    weight : float or schedule
+        lambda, the weight of the consistency in the loss.
+    loss : {"squared_l2", "cosine", "jsd", "kl"}
+        Distance of a query from its match: of encodings, or of predictions.
+
+    Examples
+    --------
+    >>> encoder = nn.Linear(3, 8)
+    >>> consistency = CrossDomainConsistency(encoder, k=1, fixed_caliper=None, std_caliper=None)
+    >>> x, site = torch.randn(10, 3), torch.tensor([0, 1] * 5)
+    >>> loss, match_rate, figures = consistency(encoder(x), x, site)
+    >>> match_rate.item()
+    1.0
+    """
+
+    step: Tensor
+    updated_at: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        features: int | None = None,
+        *,
+        head: nn.Module | None = None,
+        domains: int = 2,
+        sets: bool = False,
+        k: int = 5,
+        fixed_caliper: float | None = 0.9,
+        std_caliper: float | None = 0.2,
+        caliper_scale: str = "probability",
+        two_way: bool = True,
+        direction: tuple[int, int] | None = None,
+        temperature: float = 1.0,
+        queries: Literal["momentum", "online"] = "momentum",
+        bank: int = 16_384,
+        decay: float | Schedule = 0.996,
+        weight: float | Schedule = 1.0,
+        loss: str = "squared_l2",
+    ) -> None:
+        super().__init__()
+        if queries not in ("momentum", "online"):
+            raise ValueError(f"queries must be 'momentum' or 'online', got {queries!r}")
+        self._settings: dict[str, Any] = {
+            "k": k,
+            "fixed_caliper": fixed_caliper,
+            "std_caliper": std_caliper,
+            "caliper_scale": caliper_scale,
+            "two_way": two_way,
+            "direction": direction,
+        }
+        width = features or _width(encoder, "features")
+        self._check_calipers(width, domains, sets)
+        self._loss = consistency_loss(loss)
+        self._online = (encoder,)  # in a tuple: the encoder belongs to its model, not to this module
+        self.queries = queries
+        self.weight = as_schedule(weight)
+        self.momentum = MomentumEncoder(encoder, decay)
+        self.scorer = PropensityScorer(width, domains, sets=sets, temperature=temperature)
+        dtype = _dtype(encoder)
+        self.scorer.to(dtype)
+        self.encodings = MemoryBank(bank, (width,), dtype)
+        self.domains = MemoryBank(bank, (domains,), torch.bool) if sets else MemoryBank(bank, dtype=torch.int64)
+        self.on_predictions = loss in ON_PREDICTIONS
+        if self.on_predictions:
+            if head is None:
+                raise ValueError(f"head is needed by loss {loss!r}, which compares predictions")
+            self._head = (head,)
+            self.momentum_head = MomentumEncoder(head, decay)
+            self.predictions = MemoryBank(bank, (_width(head, "head"),), dtype)
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("updated_at", torch.full((), -1, dtype=torch.int64))
+
+    def forward(
+        self,
+        z: Tensor,
+        x: Any,
+        domain: Tensor,
+        *,
+        key_domain: Tensor | None = None,
+        prediction: Tensor | None = None,
+        step: int | None = None,
+    ) -> Consistency:
+        """Return the loss of a batch, and take its encodings into the bank.
+
+        In evaluation mode bank, momentum encoder and step stay as they are.
+
+        Parameters
+        ----------
+        z : tensor (n, d)
+            Online encodings of the samples, with their gradient.
+        x : inputs of the same samples, as the encoder takes them
+        domain : tensor (n,), int64; or (n, S), bool
+        key_domain : like domain, optional
+            Say that ``x`` are other samples than ``z``, and what their domains are. For online queries in one
+            direction, where each encoder needs to see its own pool only.
+        prediction : tensor (n, C), optional
+            Online logits of the samples; for the losses on predictions.
+        step : int, optional
+            Of the schedules; by default one more than the last time. Calls with the same step, as in an accumulation of
+            gradients, move the momentum encoder once.
+
+        Returns
+        -------
+        Consistency
+        """
+        self._check(z, domain, key_domain, prediction)
+        step = int(self.step) if step is None else step
+        if self.training:
+            self.follow(step)
+            self.step.fill_(step + 1)
+        with torch.no_grad():
+            raw = self.momentum(x)
+        new = normalize(raw.to(self.encodings.slots.dtype), dim=-1)
+        new_domain = domain if key_domain is None else key_domain
+        if len(new) != len(new_domain):
+            raise ValueError(f"x must have as many rows as its domains, got {len(new)} and {len(new_domain)}")
+        query = new if self.queries == "momentum" else normalize(z.detach().to(new.dtype), dim=-1)
+
+        queries = gather(query)  # of each rank
+        query, query_domain = torch.cat(queries), torch.cat(gather(domain))
+        new, new_domain = torch.cat(gather(new)), torch.cat(gather(new_domain))
+        keys = torch.cat([new, self.encodings.rows()])
+        keys_domain = torch.cat([new_domain, self.domains.rows()])
+        query_score, key_score, scorer_figures, scorer_loss = self._score(
+            query, query_domain, keys, keys_domain, apart=key_domain is not None
+        )
+        matches = caliper_nn(
+            query,
+            keys,
+            query_domain=query_domain,
+            key_domain=keys_domain,
+            query_propensity=query_score,
+            key_propensity=key_score,
+            **self._settings,
+        )
+
+        online, target = z.to(new.dtype), keys
+        if self.on_predictions:
+            new_prediction = torch.cat(gather(log_softmax(self.momentum_head(raw).to(new.dtype), dim=-1)))
+            online = log_softmax(self._given(prediction).to(new.dtype), dim=-1)
+            target = torch.cat([new_prediction, self.predictions.rows()])
+        asked = len(query) + (0 if key_domain is None else len(new))
+        pulled, mean = self._pull(online, target, matches, [len(part) for part in queries], asked)
+        if self.training:
+            self.encodings.push(new)
+            self.domains.push(new_domain)
+            if self.on_predictions:
+                self.predictions.push(new_prediction)
+
+        weight = self.weight(step)
+        match_rate = new.new_tensor(len(matches.query) / max(1, asked))
+        figures = {"match_rate": match_rate, "consistency": mean, "consistency_weight": new.new_tensor(weight)}
+        return Consistency(weight * pulled + scorer_loss, match_rate, figures | scorer_figures)
+
+    def follow(self, step: int) -> None:
+        """Move the momentum encoder one step towards the encoder, unless that was done at this step.
+
+        ``forward`` does it. Call it before the online encoder runs where that changes the encoder's buffers, as batch
+        normalisation does in training mode.
+        """
+        if step == int(self.updated_at):
+            return
+        self.updated_at.fill_(step)
+        self.momentum.update(self._online[0], step)
+        if self.on_predictions:
+            self.momentum_head.update(self._head[0], step)
+
+    def _score(
+        self, query: Tensor, query_domain: Tensor, keys: Tensor, key_domain: Tensor, *, apart: bool
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor], Tensor]:
+        """Return propensities of queries and keys, figures of the scorer and its loss on all keys.
+
+        Where the queries are another pool than the keys (``apart``) the scorer learns from both: from the keys alone it
+        would know one domain only.
+        """
+        logits = self.scorer(keys)
+        # Momentum queries are the first keys.
+        query_logits = logits[: len(query)] if self.queries == "momentum" else self.scorer(query)
+        seen, seen_domain = logits, key_domain
+        if apart:
+            seen, seen_domain = torch.cat([query_logits, logits]), torch.cat([query_domain, key_domain])
+        loss = self.scorer.loss(seen, seen_domain)
+        figures = {
+            "propensity_loss": loss.detach(),
+            "propensity_accuracy": self.scorer.accuracy(seen.detach(), seen_domain),
+        }
+        return self.scorer.scores(query_logits), self.scorer.scores(logits), figures, loss
+
+    def _pull(
+        self, online: Tensor, keys: Tensor, matches: Matches, sizes: list[int], asked: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean distance in matched pairs times the match rate, with the gradient of this rank; and the mean.
+
+        ``mean over pairs * matched / asked`` is ``sum over pairs / (k asked)``, a sum over ranks, of whose gradients
+        DistributedDataParallel takes the mean: hence times the number of ranks.
+        """
+        first = sum(sizes[: rank()])
+        mine = (matches.query >= first) & (matches.query < first + sizes[rank()])
+        with torch.autocast(online.device.type, enabled=False):
+            pairs = self._loss(online[matches.query[mine] - first, None], keys[matches.key[mine]])
+            total = pairs.sum()
+        everywhere = total.detach().clone()
+        if world_size() > 1:
+            dist.all_reduce(everywhere)
+        k = self._settings["k"]
+        mean = everywhere / max(1, k * len(matches.query))
+        return total * world_size() / (k * max(1, asked)), mean
+
+    def _check(self, z: Tensor, domain: Tensor, key_domain: Tensor | None, prediction: Tensor | None) -> None:
+        width = self.encodings.slots.shape[1]
+        if z.ndim != 2 or z.shape[1] != width:
+            raise ValueError(f"z must be encodings of shape (n, {width}), got {tuple(z.shape)}")
+        if len(z) != len(domain):
+            raise ValueError(f"z and domain must have as many rows, got {len(z)} and {len(domain)}")
+        self.scorer.check_domain(domain)
+        if key_domain is not None:
+            if self.queries != "online":
+                raise ValueError("key_domain is for queries='online': momentum queries are the encoded x themselves")
+            self.scorer.check_domain(key_domain)
+
+    def _given(self, prediction: Tensor | None) -> Tensor:
+        if prediction is None:
+            raise ValueError("prediction is needed by a loss that compares predictions")
+        return prediction
+
+    def _check_calipers(self, width: int, domains: int, sets: bool) -> None:
+        """Match nothing with nothing, so that bad settings are refused now and not in the first step."""
+        none = torch.zeros(0, width)
+        domain = torch.zeros((0, domains), dtype=torch.bool) if sets else torch.zeros(0, dtype=torch.int64)
+        score = torch.zeros(0) if domains == 2 and not sets else torch.zeros(0, domains)
+        sides: dict[str, Any] = {"query_domain": domain, "key_domain": domain}
+        caliper_nn(none, none, **sides, query_propensity=score, key_propensity=score, **self._settings)
+
+
+def _width(module: nn.Module, argument: str) -> int:
+    """Return the width of what a module gives, as it or its last layer says."""
+    if isinstance(width := getattr(module, "out_features", None), int):
+        return width
+    if isinstance(module, nn.Sequential):
+        for layer in reversed(module):
+            if isinstance(width := getattr(layer, "out_features", None), int):
+                return width
+    if argument == "features":
+        raise ValueError(f"features must be given: {type(module).__name__} has no out_features to tell it")
+    raise ValueError(f"{argument} must have out_features, {type(module).__name__} has not")
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    """Return the type of a module's parameters, but float32 for half precisions, in which distances are too coarse."""
+    dtypes = {parameter.dtype for parameter in module.parameters()}
+    return torch.float64 if torch.float64 in dtypes else torch.float32

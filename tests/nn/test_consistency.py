@@ -1,0 +1,231 @@
+"""The whole unsupervised loss as one module: in a plain loop, its state, its errors, and over two real processes."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from okapi.nn import CrossDomainConsistency, Linear
+
+FREE = {"fixed_caliper": None, "std_caliper": None}
+
+
+def encoder():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 6))
+
+
+def batch(seed=0, n=10):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 4, generator=generator), torch.arange(n) % 2
+
+
+def test_it_pulls_matched_samples_together():
+    net = encoder()
+    consistency = CrossDomainConsistency(net, k=1, bank=64, decay=0.9, **FREE)
+    optimiser = torch.optim.AdamW([*net.parameters(), *consistency.scorer.parameters()], lr=0.01)
+    distances = []
+    for step in range(30):
+        x, domain = batch(step)
+        result = consistency(net(x), x, domain)
+        optimiser.zero_grad()
+        result.loss.backward()
+        optimiser.step()
+        distances.append(result.figures["consistency"].item())
+    assert sum(distances[-5:]) < sum(distances[:5]) / 2
+    assert len(consistency.encodings) == len(consistency.domains) == 64
+    assert int(consistency.step) == 30
+
+
+def test_the_keys_of_the_first_step_are_the_batch_and_the_loss_is_that_of_the_nearest():
+    net = encoder().eval()
+    consistency = CrossDomainConsistency(net, k=2, **FREE)
+    x, domain = batch()
+    z = net(x)
+    unit = normalize(z.detach(), dim=1)
+    squared = torch.cdist(unit, unit).square()
+    squared[domain[:, None] == domain] = torch.inf
+    expected = squared.topk(2, largest=False).values.mean()
+    result = consistency(z, x, domain)
+    assert result.match_rate.item() == 1
+    assert result.figures["consistency"].item() == pytest.approx(expected.item(), rel=1e-4)
+    scorer_loss = result.figures["propensity_loss"]
+    assert (result.loss - scorer_loss).item() == pytest.approx(expected.item(), rel=1e-3)
+
+
+def test_no_match_costs_nothing():
+    net = encoder()
+    consistency = CrossDomainConsistency(net, k=1, **FREE)
+    x, _ = batch()
+    result = consistency(net(x), x, torch.zeros(10, dtype=torch.int64))  # one domain only
+    assert result.match_rate == 0
+    assert result.loss.item() == result.figures["propensity_loss"].item()
+    result.loss.backward()
+
+
+def test_gradients_reach_the_online_encoder_and_the_scorer_only():
+    net = encoder()
+    consistency = CrossDomainConsistency(net, k=1, **FREE)
+    x, domain = batch()
+    consistency(net(x), x, domain).loss.backward()
+    assert net[0].weight.grad.abs().sum() > 0
+    assert consistency.scorer.linear.weight.grad.abs().sum() > 0
+    assert all(parameter.grad is None for parameter in consistency.momentum.parameters())
+    learnt = {name for name, parameter in consistency.named_parameters() if parameter.requires_grad}
+    assert learnt == {"scorer.linear.weight", "scorer.linear.bias"}  # the encoder is its model's
+
+
+def test_in_evaluation_mode_nothing_changes():
+    net = encoder()
+    consistency = CrossDomainConsistency(net, k=1, **FREE)
+    x, domain = batch()
+    consistency(net(x), x, domain)
+    before = {name: tensor.clone() for name, tensor in consistency.state_dict().items()}
+    consistency.eval()
+    with torch.no_grad():
+        net[0].weight.add_(1)
+    assert consistency(net(x), x, domain).match_rate == 1
+    assert all(torch.equal(tensor, before[name]) for name, tensor in consistency.state_dict().items())
+
+
+def test_calls_of_one_step_move_the_momentum_encoder_once():
+    net = encoder()
+    consistency = CrossDomainConsistency(net, k=1, decay=0.5, **FREE)
+    with torch.no_grad():
+        net[0].weight.add_(1)
+    x, domain = batch()
+    consistency(net(x), x, domain, step=0)
+    once = consistency.momentum.average.module[0].weight.clone()
+    consistency(net(x), x, domain, step=0)
+    assert torch.equal(once, consistency.momentum.average.module[0].weight)
+    consistency(net(x), x, domain, step=1)
+    assert not torch.equal(once, consistency.momentum.average.module[0].weight)
+
+
+def test_state_goes_through_a_checkpoint():
+    nets = [encoder(), encoder()]
+    one, two = (CrossDomainConsistency(net, k=1, bank=15, weight=Linear(0, 1, 10), **FREE) for net in nets)
+    for step in range(3):
+        x, domain = batch(step)
+        one(nets[0](x), x, domain)
+    two.load_state_dict(one.state_dict())
+    nets[1].load_state_dict(nets[0].state_dict())
+    x, domain = batch(9)
+    assert one(nets[0](x), x, domain).loss.item() == two(nets[1](x), x, domain).loss.item()
+
+
+def test_more_domains_and_sets():
+    net, (x, _) = encoder(), batch()
+    many = CrossDomainConsistency(net, domains=4, k=1, std_caliper=2.0, fixed_caliper=0.99)
+    assert many(net(x), x, torch.arange(10) % 4).match_rate > 0
+    sets = CrossDomainConsistency(net, domains=3, sets=True, k=1, **FREE)
+    assert sets(net(x), x, torch.eye(3, dtype=torch.bool)[torch.arange(10) % 3]).match_rate == 1
+
+
+def test_mappings_of_inputs():
+    class Words(nn.Module):
+        out_features = 5
+
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.EmbeddingBag(20, 5)
+
+        def forward(self, inputs):
+            return self.embed(inputs["input_ids"])
+
+    net = Words()
+    x = {"input_ids": torch.arange(40).reshape(10, 4) % 20}
+    assert CrossDomainConsistency(net, k=1, **FREE)(net(x), x, torch.arange(10) % 2).match_rate == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "k must be a whole number of at least 1, got 0"),
+        ({"fixed_caliper": 0.5}, "fixed_caliper"),
+        ({"std_caliper": -1.0}, "std_caliper"),
+        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"queries": "other"}, "queries must be 'momentum' or 'online', got 'other'"),
+        ({"loss": "l3"}, "loss must be one of"),
+        ({"loss": "kl"}, "head is needed by loss 'kl'"),
+        ({"bank": 0}, "capacity must be at least 1"),
+    ],
+)
+def test_bad_settings_are_refused_at_once(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CrossDomainConsistency(encoder(), **arguments)
+
+
+def test_bad_input():
+    net, (x, domain) = encoder(), batch()
+    consistency = CrossDomainConsistency(net, k=1, **FREE)
+    with pytest.raises(ValueError, match=r"z must be encodings of shape \(n, 6\), got \(10, 4\)"):
+        consistency(x, x, domain)
+    with pytest.raises(ValueError, match="z and domain must have as many rows, got 10 and 9"):
+        consistency(net(x), x, domain[:9])
+    with pytest.raises(ValueError, match="x must have as many rows as its domains, got 8 and 10"):
+        consistency(net(x), x[:8], domain)
+    with pytest.raises(ValueError, match=r"the scorer has never seen \[2\]"):
+        consistency(net(x), x, domain + 1)
+    with pytest.raises(ValueError, match="key_domain is for queries='online'"):
+        consistency(net(x), x, domain, key_domain=domain)
+    with pytest.raises(ValueError, match="features must be given: Flatten has no out_features"):
+        CrossDomainConsistency(nn.Flatten())
+
+
+TWO = textwrap.dedent("""
+    import sys, torch, torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+    from okapi.nn import CrossDomainConsistency, gather
+
+    torch.set_num_threads(1)
+    world, rank, port = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    if world > 1:
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", world_size=world, rank=rank)
+        uneven = gather(torch.full((rank + 1, 2), float(rank)))
+        assert [part.shape[0] for part in uneven] == [1, 2] and uneven[1].sum() == 4, uneven
+        assert [part.tolist() for part in gather(torch.tensor([rank == 1]))] == [[False], [True]]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6)).double()
+    consistency = CrossDomainConsistency(net, k=2, bank=30, decay=0.9, std_caliper=1.0, fixed_caliper=0.95)
+    called = DistributedDataParallel(net) if world > 1 else net
+    optimiser = torch.optim.AdamW([*net.parameters(), *consistency.scorer.parameters()], lr=0.02)
+    for step in range(20):
+        x = torch.randn(16, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
+        mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
+        domain = (torch.arange(16) % 2)[mine]
+        result = consistency(called(x[mine]), x[mine], domain)
+        optimiser.zero_grad()
+        result.loss.backward()
+        optimiser.step()
+        if rank == 0:
+            print(*(repr(result.figures[name].item()) for name in sorted(result.figures)))
+    if rank == 0:
+        print(repr(sum(parameter.double().abs().sum().item() for parameter in net.parameters())))
+    if world > 1:
+        dist.destroy_process_group()
+""")
+
+
+def test_two_processes_match_as_one_with_both_batches(tmp_path, free_port):
+    script = tmp_path / "two.py"
+    script.write_text(TWO)
+
+    def start(world, rank):
+        command = [sys.executable, str(script), str(world), str(rank), str(free_port)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    alone, first, second = start(1, 0), start(2, 0), start(2, 1)
+    outputs = []
+    for process in (alone, first, second):
+        output, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error
+        outputs.append([[float(figure) for figure in line.split()] for line in output.splitlines()])
+    assert len(outputs[0]) == len(outputs[1]) == 21
+    for one, two in zip(outputs[0], outputs[1], strict=True):
+        assert two == pytest.approx(one, abs=1e-9)
