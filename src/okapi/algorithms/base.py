@@ -1,0 +1,98 @@
+"""What every algorithm is: a network, and what one step of training makes of a batch."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from torch import Tensor, nn
+
+from okapi.algorithms.supervised import supervised_loss
+from okapi.data.batches import Batch, Inputs, Samples
+from okapi.data.task import Task
+from okapi.models.network import Network, Output
+
+Figures: TypeAlias = dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What an algorithm wants a batch to have besides labelled samples.
+
+    Parameters
+    ----------
+    unlabelled : bool
+        Unlabelled samples.
+    strong : {"none", "unlabelled", "all"}
+        Strong views: of no samples, of the unlabelled ones, of all.
+    matches : bool
+        The match of every sample that has one.
+    """
+
+    unlabelled: bool = False
+    strong: Literal["none", "unlabelled", "all"] = "none"
+    matches: bool = False
+
+
+class Algorithm(nn.Module, ABC):
+    """A network and the rule by which it learns.
+
+    Parameters
+    ----------
+    network : Network
+    task : Task
+    settings : the class's own ``Settings``, optional
+    steps : int
+        Length of the training, on which schedules depend.
+    domains : int
+        Number of domain labels in the data.
+    sets : bool
+        Whether a sample has a set of domain labels.
+    """
+
+    Settings: ClassVar[type[Any]]
+
+    def __init__(
+        self, network: Network, task: Task, settings: Any = None, *, steps: int, domains: int = 2, sets: bool = False
+    ) -> None:
+        super().__init__()
+        if steps < 1:
+            raise ValueError(f"steps must be at least 1, got {steps}")
+        self.network, self.task = network, task
+        self.settings = self.Settings() if settings is None else settings
+        self.steps, self.domains, self.sets = steps, domains, sets
+        self._wrapper: tuple[Callable[[Inputs], Output]] | None = None
+
+    @property
+    def needs(self) -> Needs:
+        """What a batch must have."""
+        return Needs()
+
+    @abstractmethod
+    def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Figures]:
+        """Return the loss of a batch, with its gradient, and figures worth watching, without."""
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Return what an optimiser takes: the parameters to learn, each group with its learning rate."""
+        return [{"params": list(self.network.parameters()), "lr": learning_rate}]
+
+    def call_through(self, wrapper: Callable[[Inputs], Output]) -> None:
+        """Call the network through a wrapper, such as DistributedDataParallel or a compiled version of it."""
+        self._wrapper = (wrapper,)  # in a tuple: a module would be registered a second time
+
+    def predict(self, inputs: Inputs) -> Output:
+        """Return encodings (n, d) and predictions (n, outputs) of inputs."""
+        return self.network(inputs) if self._wrapper is None else self._wrapper[0](inputs)
+
+    def supervised(self, prediction: Tensor, samples: Samples) -> Tensor:
+        """Return the supervised loss of predictions (n, outputs) of labelled samples."""
+        if samples.target is None:
+            raise ValueError("target is missing in the labelled samples of the batch")
+        return supervised_loss(self.task, prediction, samples.target)
+
+
+def unlabelled(batch: Batch) -> Samples:
+    """Return the unlabelled samples of a batch that must have some."""
+    if batch.unlabelled is None:
+        raise ValueError("unlabelled samples are missing in the batch")
+    return batch.unlabelled

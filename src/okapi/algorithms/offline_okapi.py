@@ -1,0 +1,128 @@
+"""Offline Okapi: matches are found once, from a trained encoder, and stay."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from okapi.algorithms.base import Algorithm, Figures, Needs, unlabelled
+from okapi.data.batches import Batch, Samples, join
+from okapi.matching import Propensity, caliper_nn
+from okapi.nn import Linear, consistency_loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineOkapiSettings:
+    """Settings of offline Okapi; the defaults are those of the paper's PovertyMap experiment.
+
+    Parameters
+    ----------
+    erm_run : str, or null
+        Run directory of the trained ERM model whose encodings are matched.
+    fixed_caliper, std_caliper, caliper_scale, temperature, domain
+        As of Okapi; the propensities are those of a logistic regression.
+    weight : float
+        Of the consistency in the loss.
+    warm_up : float in [0, 1]
+        Share of the training over which the weight rises from 0.
+    loss : {"squared_l2", "cosine"}
+        Distance of encodings in a pair.
+    """
+
+    erm_run: str | None = None
+    fixed_caliper: float | None = 0.9
+    std_caliper: float | None = 0.6
+    caliper_scale: Literal["probability", "logit"] = "probability"
+    temperature: float = 0.7
+    domain: Literal["binary", "label"] = "binary"
+    weight: float = 1.0
+    warm_up: float = 0.1
+    loss: Literal["squared_l2", "cosine"] = "squared_l2"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warm_up <= 1:
+            raise ValueError(f"warm_up must be in [0, 1], got {self.warm_up}")
+
+
+class OfflineOkapi(Algorithm):
+    """Minimise the supervised loss and the distance of samples from matches that were found before the training.
+
+    One encoder encodes a sample and its match, and the gradient reaches both. A sample without a match adds nothing.
+    """
+
+    Settings = OfflineOkapiSettings
+
+    @property
+    def needs(self) -> Needs:
+        """What a batch must have."""
+        return Needs(unlabelled=True, matches=True)
+
+    def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Figures]:
+        """Return the loss of a batch and its figures."""
+        pools = [batch.labelled, unlabelled(batch)]
+        matched = torch.cat([_matched(pool) for pool in pools])
+        paired = [pool.match for pool in pools if pool.match is not None]
+        encoding, prediction = self.predict(join([*(pool.inputs for pool in pools), *paired]))
+        supervised = self.supervised(prediction[: len(batch.labelled)], batch.labelled)
+        # In float32 at least: encodings of a pair are close to one another.
+        encoding = encoding.to(torch.promote_types(encoding.dtype, torch.float32))
+        query, key = encoding[: len(batch)][matched], encoding[len(batch) :]
+        pairs = consistency_loss(self.settings.loss)(query, key)
+        match_rate = matched.to(encoding.dtype).mean()
+        weight = Linear(0.0, self.settings.weight, round(self.settings.warm_up * self.steps))(step)
+        loss = supervised + weight * pairs.sum() / len(batch)
+        figures = {
+            "loss": loss.detach(),
+            "supervised_loss": supervised.detach(),
+            "match_rate": match_rate,
+            "consistency": pairs.detach().sum() / max(1, len(pairs)),
+            "consistency_weight": match_rate.new_tensor(weight),
+        }
+        return loss, figures
+
+
+def offline_matches(encodings: Tensor, domain: Tensor, settings: OfflineOkapiSettings) -> Tensor:
+    """Return the row that each sample is matched to, shape (n,), int64; -1 where there is none.
+
+    Parameters
+    ----------
+    encodings : tensor (n, d)
+        Of labelled and unlabelled samples by a trained encoder; matched as unit vectors.
+    domain : tensor (n,), int64; or (n, S), bool
+    settings : OfflineOkapiSettings
+
+    Examples
+    --------
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1]])
+    >>> none = OfflineOkapiSettings(fixed_caliper=None, std_caliper=None)
+    >>> offline_matches(x, torch.tensor([0, 0, 1]), none)
+    tensor([2, 2, 0])
+    """
+    unit = normalize(encodings.float().cpu(), dim=-1).numpy()
+    where = domain.cpu().numpy()
+    score = None
+    if settings.fixed_caliper is not None or settings.std_caliper is not None:
+        score = Propensity(temperature=settings.temperature).fit(unit, where).scores(unit)
+    matches = caliper_nn(
+        unit,
+        unit,
+        query_domain=where,
+        key_domain=where,
+        query_propensity=score,
+        key_propensity=score,
+        fixed_caliper=settings.fixed_caliper,
+        std_caliper=settings.std_caliper,
+        caliper_scale=settings.caliper_scale,
+    )
+    rows = np.full(len(unit), -1, np.int64)
+    rows[matches.query.numpy()] = matches.key[:, 0].numpy()
+    return torch.from_numpy(rows)
+
+
+def _matched(samples: Samples) -> Tensor:
+    if samples.matched is None:
+        raise ValueError("matches are missing in the batch")
+    return samples.matched

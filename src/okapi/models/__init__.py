@@ -1,0 +1,22 @@
+"""Encoders for arrays, pictures and text, and heads; knows nothing of data sets or algorithms."""
+
+from okapi.models.encoders import MLP, CNNSettings, MLPSettings, SmallCNN
+from okapi.models.network import Network, Output
+from okapi.models.settings import MODELS, build
+from okapi.models.text import TextEncoder, TextSettings
+from okapi.models.vision import VisionBackbone, VisionSettings
+
+__all__ = [
+    "MLP",
+    "MODELS",
+    "CNNSettings",
+    "MLPSettings",
+    "Network",
+    "Output",
+    "SmallCNN",
+    "TextEncoder",
+    "TextSettings",
+    "VisionBackbone",
+    "VisionSettings",
+    "build",
+]
