@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # torch takes seconds to import, and pictures alone do not need it
+    from okapi.data.dataset import Dataset
 
 UPSCALE = 8  # pixels of a file for a pixel of the data
 
@@ -86,6 +89,85 @@ def load_sites(seed: int = 0) -> Sites:
     for number, look in enumerate(LOOKS.values()):
         images[site == number] = _photograph(images[site == number], look, rng)
     return Sites(images.astype(np.float32), label.astype(np.int64), np.array(list(LOOKS))[site])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SitesSettings:
+    """The built-in data set as a task: learn from two sites' labels, and predict at a third.
+
+    Parameters
+    ----------
+    seed : int
+        Of the pictures and of the splits.
+    target : str
+        The site to predict at: half of it is unlabelled, half is ood_test.
+    validation : str
+        The site that is ood_val.
+    fully_labelled : bool
+        Whether the target's unlabelled half joins train with its labels: what could be reached if somebody labelled it.
+    """
+
+    name: ClassVar[str] = "sites"
+    seed: int = 0
+    target: str = "station"
+    validation: str = "library"
+    fully_labelled: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("target", "validation"):
+            if getattr(self, name) not in LOOKS:
+                raise ValueError(f"{name} must be one of {', '.join(LOOKS)}, got {getattr(self, name)!r}")
+        if self.target == self.validation:
+            raise ValueError(f"validation must be another site than target, got {self.target!r} for both")
+
+
+def sites_dataset(settings: SitesSettings | None = None) -> "Dataset":
+    """Return the built-in data set with splits and views; domains are the sites.
+
+    Of the two sites that are neither target nor validation three fifths are train, a fifth id_val, a fifth id_test.
+    """
+    import torch
+
+    from okapi.data.dataset import Dataset
+    from okapi.data.task import Task
+    from okapi.data.views import Compose, Contrast, Erase, Noise, Shift, Views
+
+    settings = settings or SitesSettings()
+    sites = load_sites(settings.seed)
+    split = _splits(sites.site, settings)
+    if settings.fully_labelled:
+        split[split == "unlabelled"] = "train"
+    return Dataset(
+        inputs=torch.from_numpy(sites.images[:, None]),
+        target=torch.from_numpy(sites.label),
+        domain=torch.from_numpy(np.searchsorted(sorted(LOOKS), sites.site)),
+        split=split,
+        task=Task("classification", 10),
+        domain_names=tuple(sorted(LOOKS)),
+        ids=[f"{site}-{row:04d}" for row, site in enumerate(sites.site)],
+        views=Views(
+            train=Noise(0.05),  # a shift by one pixel of eight costs more than it teaches, by id_val
+            strong=Compose((Shift(2), Contrast(0.5), Erase(0.5), Noise(0.05))),
+        ),
+    )
+
+
+def _splits(site: NDArray[Any], settings: SitesSettings) -> NDArray[np.str_]:
+    """Return the split of each picture; how a site is divided depends on nothing but the seed."""
+    rng = np.random.default_rng((settings.seed, 1))
+    split = np.empty(len(site), dtype="<U10")
+    for name in LOOKS:
+        rows = rng.permutation(np.flatnonzero(site == name))
+        if name == settings.target:
+            parts = dict(zip(("unlabelled", "ood_test"), np.array_split(rows, 2), strict=True))
+        elif name == settings.validation:
+            parts = {"ood_val": rows}
+        else:
+            validation, test, train = np.split(rows, [len(rows) // 5, 2 * (len(rows) // 5)])
+            parts = {"train": train, "id_val": validation, "id_test": test}
+        for part, chosen in parts.items():
+            split[chosen] = part
+    return split
 
 
 def _photograph(images: NDArray[Any], look: Look, rng: np.random.Generator) -> NDArray[Any]:

@@ -1,0 +1,152 @@
+"""Small encoders, trained from scratch: for arrays and embeddings, and for small pictures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """Layers of a linear map, GELU and dropout; the last one's output is the encoding.
+
+    Parameters
+    ----------
+    in_features : int
+        Numbers of a sample; inputs (n, ...) are flattened to (n, in_features).
+    hidden : sequence of int
+        Widths of the layers before the last, none or more.
+    out_features : int
+        Width of the encoding.
+    dropout : float
+        Share of each layer's outputs that is dropped in training.
+    """
+
+    def __init__(
+        self, in_features: int, hidden: Sequence[int] = (128,), out_features: int = 64, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        widths = [in_features, *hidden, out_features]
+        if min(widths) < 1:
+            raise ValueError(f"in_features, hidden and out_features must be at least 1, got {widths}")
+        layers: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            layers += [nn.Linear(before, after), nn.GELU(), nn.Dropout(dropout)]
+        self.layers = nn.Sequential(*layers)
+        self.out_features = out_features
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return encodings (n, out_features) of inputs (n, ...)."""
+        encoding: Tensor = self.layers(inputs.flatten(1))
+        return encoding
+
+
+class SmallCNN(nn.Module):
+    """Three convolutions with batch normalisation, the mean over the picture, and a layer of its own width.
+
+    Parameters
+    ----------
+    channels : int
+        Of the pictures (n, channels, H, W), whose sides are at least 2 pixels.
+    width : int
+        Channels of the first two convolutions; the third has twice as many.
+    out_features : int
+        Width of the encoding.
+    dropout : float
+        Share of the encoding that is dropped in training.
+    """
+
+    def __init__(self, channels: int = 1, width: int = 32, out_features: int = 64, dropout: float = 0.0) -> None:
+        super().__init__()
+        if min(channels, width, out_features) < 1:
+            raise ValueError(
+                f"channels, width and out_features must be at least 1, got {channels}, {width}, {out_features}"
+            )
+        self.layers = nn.Sequential(
+            *_convolution(channels, width),
+            *_convolution(width, width),
+            nn.MaxPool2d(2),
+            *_convolution(width, 2 * width),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(2 * width, out_features),
+            nn.GELU(),
+            nn.Dropout(dropout),
+        )
+        self.out_features = out_features
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return encodings (n, out_features) of pictures (n, channels, H, W)."""
+        encoding: Tensor = self.layers(inputs)
+        return encoding
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPSettings:
+    """A multi-layer perceptron, for arrays and embeddings; its input is as wide as the data.
+
+    Parameters
+    ----------
+    hidden : tuple of int
+        Widths of the layers before the last, none or more.
+    out_features : int
+        Width of the encoding.
+    dropout : float
+        Share of each layer's outputs that is dropped in training.
+    """
+
+    name: ClassVar[str] = "mlp"
+    hidden: tuple[int, ...] = (128,)
+    out_features: int = 64
+    dropout: float = 0.0
+
+    def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> MLP:
+        """Return the encoder for inputs such as one sample (...)."""
+        return MLP(tensor_sample(sample, self.name).numel(), self.hidden, self.out_features, self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CNNSettings:
+    """A small convolutional network, for small pictures; it takes as many channels as the data has.
+
+    Parameters
+    ----------
+    width : int
+        Channels of the first two convolutions; the third has twice as many.
+    out_features : int
+        Width of the encoding.
+    dropout : float
+        Share of the encoding that is dropped in training.
+    """
+
+    name: ClassVar[str] = "cnn"
+    width: int = 32
+    out_features: int = 64
+    dropout: float = 0.0
+
+    def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> SmallCNN:
+        """Return the encoder for pictures such as one sample (channels, H, W)."""
+        return SmallCNN(channels_of(sample, self.name), self.width, self.out_features, self.dropout)
+
+
+def tensor_sample(sample: Tensor | Mapping[str, Tensor], model: str) -> Tensor:
+    """Return the sample, which must be a tensor for this model."""
+    if not isinstance(sample, Tensor):
+        raise TypeError(f"model {model!r} takes tensors, got samples that are {type(sample).__name__}")
+    return sample
+
+
+def channels_of(sample: Tensor | Mapping[str, Tensor], model: str) -> int:
+    """Return how many channels a picture has, which the sample must be for this model."""
+    picture = tensor_sample(sample, model)
+    if picture.ndim != 3:
+        raise ValueError(
+            f"model {model!r} takes pictures (channels, H, W), got samples of shape {tuple(picture.shape)}"
+        )
+    return picture.shape[0]
+
+
+def _convolution(before: int, after: int) -> list[nn.Module]:
+    # Batch normalisation has an offset of its own.
+    return [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
