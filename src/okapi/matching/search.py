@@ -20,6 +20,7 @@ PRODUCT = 2048  # keys per matrix product
 PANEL = 1 << 21  # scores of a block kept at a time: they stay in the cache until the best are selected
 GROUPS = 64  # for each score wanted: from here on topk keeps a heap instead of partitioning a copy
 PIECE = 1 << 17  # numbers handled at a time in float64: they stay in the cache
+FEW = 128  # queries up to which all scores are cheaper than a sorted copy of the keys
 EPSILON = torch.finfo(torch.float32).eps / 2
 
 
@@ -63,9 +64,15 @@ class Search:
             return
         center, self.scale = _center_and_scale(queries, keys)
         self.q_sorted, self.q_norm = _prepare(queries, plan.query_order, center, self.scale)
-        self.k_sorted, k_norm = _prepare(keys, plan.key_order, center, self.scale)
-        self.half_norm = (k_norm / 2).float()
-        self.error = self._error_bound(self.q_norm.sqrt(), k_norm.amax().sqrt())
+        self.table: Tensor | None = None
+        if len(plan.query_order) <= FEW:
+            self.table, k_norm = self._score_all(center)
+        else:
+            self.k_sorted, k_norm = _prepare(keys, plan.key_order, center, self.scale)
+            self.half_norm = (k_norm / 2).float()
+        # The norms are summed in float64 or, for the table, in float32.
+        summed = 0 if self.table is None else keys.shape[1]
+        self.error = self._error_bound(self.q_norm.sqrt(), k_norm.amax().sqrt(), summed)
 
     @torch.no_grad()
     def nearest(self, k: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -80,15 +87,36 @@ class Search:
 
     def remove(self, position: Tensor) -> None:
         """Leave the keys at these positions of the plan's order out from now on."""
-        self.half_norm[position] = torch.inf
+        if self.table is None:
+            self.half_norm[position] = torch.inf
+        else:
+            self.table[:, position] = torch.inf
 
-    def _error_bound(self, q: Tensor, k: Tensor) -> Tensor:
+    def _score_all(self, center: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of few queries with all keys in the plan's order, and the keys' squared norms.
+
+        Fewer numbers than a sorted copy of the keys, and the keys are read once.
+        """
+        order, width = self.plan.key_order, self.keys.shape[1]
+        table = torch.empty(len(self.q_sorted), len(order), device=self.keys.device)
+        norm = torch.empty(len(order), device=self.keys.device)
+        with _full_precision(self.keys.device):
+            for start in range(0, len(order), PRODUCT):
+                part = slice(start, min(start + PRODUCT, len(order)))
+                piece = self._scratch("keys", part.stop - start, width)
+                _prepare_piece(self.keys, order[part], center, self.scale, piece)
+                norm[part] = torch.linalg.vector_norm(piece, dim=1).square_()
+                torch.addmm(norm[part] / 2, self.q_sorted, piece.T, alpha=-1, out=table[:, part])
+        return table, norm.double()
+
+    def _error_bound(self, q: Tensor, k: Tensor, summed: int) -> Tensor:
         """Bound what rounding can do to the scores of queries of norm q (n,) with keys of norm at most k.
 
-        Counts the rounding of the inputs, of the product in any order of summation, and of the norms.
+        Counts the rounding of the inputs, of the product in any order of summation, and of the keys' squared norms,
+        to which each of ``summed`` sums adds a unit.
         """
         width = self.q_sorted.shape[1]
-        return 1.01 * EPSILON * ((width + 8) * q * k + 4 * k.square() + 4 * q.square())
+        return 1.01 * EPSILON * ((width + 8) * q * k + (4 + summed / 2) * k.square() + 4 * q.square())
 
     def _candidates(self, fetch: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the ``fetch`` best scores of every query, ascending, and the positions of their keys."""
@@ -136,7 +164,10 @@ class Search:
         for start in range(columns.start, columns.stop, PRODUCT):
             part = slice(start, min(start + PRODUCT, columns.stop))
             out = _within(panel, part, columns)
-            torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
+            if self.table is None:
+                torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
+            else:
+                out.copy_(self.table[rows, part])
             if tiles is None:
                 self.plan.exclude_(out, rows, part, block)
         for tile in tiles or ():
@@ -148,10 +179,13 @@ class Search:
         queries = self.q_sorted[block.rows]
         for tile in tiles:
             part = tile.columns
-            q = self._scratch("queries", len(tile.rows), queries.shape[1])
-            torch.index_select(queries, 0, tile.rows, out=q)
             out = self._scratch("tile", len(tile.rows), part.stop - part.start)
-            torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
+            if self.table is None:
+                q = self._scratch("queries", len(tile.rows), queries.shape[1])
+                torch.index_select(queries, 0, tile.rows, out=q)
+                torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
+            else:
+                torch.index_select(self.table[block.rows, part], 0, tile.rows, out=out)
             self.plan.exclude_from_tile_(out, tile, self._scratch)
             _within(panel, part, columns).index_copy_(0, tile.rows, out)
 
@@ -297,19 +331,23 @@ def _prepare(vectors: Tensor, order: Tensor, center: Tensor, scale: float) -> tu
     """
     out = torch.empty(len(order), vectors.shape[1], device=vectors.device)
     norm = torch.empty(len(order), dtype=torch.float64, device=vectors.device)
-    precise = vectors.dtype == torch.float64
-    center = center if precise else center.float()
     step = max(1, PIECE // max(1, vectors.shape[1]))
     for start in range(0, len(order), step):
         part = slice(start, start + step)
-        if vectors.dtype == torch.float32:
-            torch.index_select(vectors, 0, order[part], out=out[part])
-            out[part].sub_(center).mul_(scale)
-        else:
-            rows = vectors[order[part]]
-            out[part] = (rows if precise else rows.float()).sub_(center).mul_(scale)
+        _prepare_piece(vectors, order[part], center, scale, out[part])
         norm[part] = out[part].double().square_().sum(1)
     return out, norm
+
+
+def _prepare_piece(vectors: Tensor, rows: Tensor, center: Tensor, scale: float, out: Tensor) -> None:
+    """Write the rows, centred and scaled, to ``out``, float32."""
+    if vectors.dtype == torch.float32:
+        torch.index_select(vectors, 0, rows, out=out)
+        out.sub_(center.float()).mul_(scale)
+    else:
+        wide = vectors[rows]
+        wide = wide if vectors.dtype == torch.float64 else wide.float()
+        out.copy_(wide.sub_(center.to(wide.dtype)).mul_(scale))
 
 
 @contextmanager
