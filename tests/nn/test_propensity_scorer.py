@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from okapi.nn import PropensityScorer
+from okapi.nn.propensity_scorer import with_gradient_taken
 
 
 def by_hand(logits, domain, domains):
@@ -80,6 +81,19 @@ def test_encodings_get_no_gradient_and_logits_are_not_changed():
     assert x.grad is None
     assert torch.equal(before, logits)
     assert scorer.linear.weight.grad.abs().sum() > 0
+
+
+def test_a_gradient_taken_early_is_the_same():
+    scorer, x, domain = PropensityScorer(3), torch.randn(8, 3), torch.tensor([0, 1] * 4)
+    scorer.loss(scorer(x), domain).backward()
+    expected = [parameter.grad.clone() for parameter in scorer.parameters()]
+    scorer.zero_grad()
+    loss = with_gradient_taken(scorer.loss(scorer(x), domain), scorer)
+    assert loss.item() == scorer.loss(scorer(x), domain).item()
+    x.zero_()
+    (3 * loss).backward()
+    for parameter, gradient in zip(scorer.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, 3 * gradient)
 
 
 def test_accuracy_is_averaged_over_domains_present():

@@ -12,7 +12,7 @@ from okapi.nn.distributed import gather, rank, world_size
 from okapi.nn.losses import ON_PREDICTIONS, consistency_loss
 from okapi.nn.memory_bank import MemoryBank
 from okapi.nn.momentum import MomentumEncoder
-from okapi.nn.propensity_scorer import PropensityScorer
+from okapi.nn.propensity_scorer import PropensityScorer, with_gradient_taken
 from okapi.nn.schedules import Schedule, as_schedule
 
 
@@ -178,7 +178,7 @@ class CrossDomainConsistency(nn.Module):
         queries = gather(query)  # of each rank
         query, query_domain = torch.cat(queries), torch.cat(gather(domain))
         new, new_domain = torch.cat(gather(new)), torch.cat(gather(new_domain))
-        keys = torch.cat([new, self.encodings.rows()])
+        keys = self.encodings.after(new)
         keys_domain = torch.cat([new_domain, self.domains.rows()])
         query_score, key_score, scorer_figures, scorer_loss = self._score(
             query, query_domain, keys, keys_domain, apart=key_domain is not None
@@ -197,7 +197,7 @@ class CrossDomainConsistency(nn.Module):
         if self.on_predictions:
             new_prediction = torch.cat(gather(log_softmax(self.momentum_head(raw).to(new.dtype), dim=-1)))
             online = log_softmax(self._given(prediction).to(new.dtype), dim=-1)
-            target = torch.cat([new_prediction, self.predictions.rows()])
+            target = self.predictions.after(new_prediction)
         asked = len(query) + (0 if key_domain is None else len(new))
         pulled, mean = self._pull(online, target, matches, [len(part) for part in queries], asked)
         if self.training:
@@ -239,6 +239,7 @@ class CrossDomainConsistency(nn.Module):
         if apart:
             seen, seen_domain = torch.cat([query_logits, logits]), torch.cat([query_domain, key_domain])
         loss = self.scorer.loss(seen, seen_domain)
+        loss = with_gradient_taken(loss, self.scorer)  # before the bank, which holds the keys, changes
         figures = {
             "propensity_loss": loss.detach(),
             "propensity_accuracy": self.scorer.accuracy(seen.detach(), seen_domain),
@@ -256,7 +257,7 @@ class CrossDomainConsistency(nn.Module):
         first = sum(sizes[: rank()])
         mine = (matches.query >= first) & (matches.query < first + sizes[rank()])
         with torch.autocast(online.device.type, enabled=False):
-            pairs = self._loss(online[matches.query[mine] - first, None], keys[matches.key[mine]])
+            pairs = self._loss(online[matches.query[mine] - first, None], keys[matches.key[mine]])  # keys are copied
             total = pairs.sum()
         everywhere = total.detach().clone()
         if world_size() > 1:

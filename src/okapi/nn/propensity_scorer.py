@@ -100,6 +100,19 @@ class PropensityScorer(nn.Module):
             raise ValueError(f"domain must be between 0 and {self.domains - 1}, the scorer has never seen {unknown}")
 
 
+def with_gradient_taken(loss: Tensor, module: nn.Module) -> Tensor:
+    """Return a loss of the same value and the same gradient to a module's parameters, which no longer needs its inputs.
+
+    The gradient is taken now; ``backward`` then only hands it on. What the loss was computed from may change meanwhile.
+    """
+    if not loss.requires_grad:
+        return loss
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(loss, parameters)
+    linear = [((p - p.detach()) * g).sum() for p, g in zip(parameters, gradients, strict=True)]
+    return loss.detach() + torch.stack(linear).sum()
+
+
 def _balance(counts: Tensor, total: int) -> Tensor:
     """Return total / counts; an absent domain has no samples to weigh."""
     return total / counts.clamp(min=1)
