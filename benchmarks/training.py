@@ -1,0 +1,381 @@
+"""What a step of Okapi costs beside a step of ERM on the same samples, and whether data loading keeps up.
+
+ERM learns from labelled and unlabelled samples alike, as if all had labels: forward and backward on the same inputs.
+The methods take turns in one process, a step each, and the median of their rounds is compared. A step is zeroing
+gradients, forward, backward and AdamW. Weights are random, the bank is full. Memory is the peak of the resident set, of
+building a method and taking two steps, in a process of its own. The limit for Okapi is 4/3: a forward and a backward
+pass, which costs two forwards, and one forward more.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from inspect import getdoc
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from _common import Report, in_fresh_process, machine_facts, peak_extra_memory, seconds
+from okapi.algorithms import ALGORITHMS, Algorithm, Okapi
+from okapi.data.batches import Batch, Inputs, Samples, join
+from okapi.data.dataset import Dataset
+from okapi.data.loading import Batches, batch_loader
+from okapi.data.samplers import Stream
+from okapi.data.task import Task
+from okapi.data.views import Compose, Noise, Shift, Views
+from okapi.matching import Matches, caliper_nn
+from okapi.models.network import Network
+from okapi.models.text import TextEncoder
+from okapi.models.vision import VisionBackbone
+
+METHODS = ("erm", "fixmatch", "okapi", "okapi, full matrix")
+TASK = Task("classification", 10)
+
+
+# --- Workloads --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network, a batch and the settings of the matching; the batch is half labelled, half unlabelled."""
+
+    name: str
+    encoder: Callable[[], torch.nn.Module]
+    inputs: Callable[[int], Inputs]
+    pool: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.pool} + {self.pool}, bank of {self.settings['bank']:,}"
+
+
+def pictures(count: int, size: int = 224) -> Tensor:
+    return torch.rand(count, 3, size, size)
+
+
+def texts(count: int, tokens: int = 64) -> Inputs:
+    return {"input_ids": torch.randint(30_522, (count, tokens)), "attention_mask": torch.ones(count, tokens).long()}
+
+
+def convnext() -> torch.nn.Module:
+    return VisionBackbone("convnext-tiny")
+
+
+def distilbert() -> torch.nn.Module:
+    return TextEncoder()
+
+
+IWILDCAM = {"k": 1, "fixed_caliper": 0.95, "std_caliper": 0.2, "temperature": 1.1, "bank": 16_384}
+POVERTYMAP = {"k": 5, "fixed_caliper": 0.9, "std_caliper": 0.2, "temperature": 1.0, "bank": 65_536}
+CIVILCOMMENTS = {"k": 5, "fixed_caliper": 1.0, "std_caliper": 10.0, "temperature": 1.0, "bank": 65_536}
+WORKLOADS = {
+    "convnext": Workload("ConvNeXt-T at 224 px", convnext, pictures, 16, IWILDCAM),
+    "distilbert": Workload("DistilBERT, 64 tokens", distilbert, texts, 8, CIVILCOMMENTS),
+}
+
+
+def build(workload: Workload, method: str) -> tuple[Algorithm, Callable[[], float]]:
+    """Return an algorithm, and a function that takes one training step with it."""
+    torch.manual_seed(0)
+    kind = ALGORITHMS[method.split(",")[0]]
+    settings = {**workload.settings, "warm_up": 0.0} if kind is Okapi else {}
+    encoder = workload.encoder()
+    network = Network(encoder, torch.nn.Linear(encoder.out_features, TASK.outputs))
+    algorithm = kind(network, TASK, kind.Settings(**settings), steps=1000)
+    if isinstance(algorithm, Okapi):
+        fill_bank(algorithm)
+    batch = draw_batch(workload, all_labelled=method == "erm", strong=method == "fixmatch")
+    optimiser = torch.optim.AdamW(algorithm.parameter_groups(1e-5), weight_decay=0.0)
+    number = iter(range(1_000_000))
+
+    def step() -> float:
+        optimiser.zero_grad()
+        loss, _ = algorithm.training_step(batch, next(number))
+        loss.backward()
+        optimiser.step()
+        return float(loss)
+
+    def full_matrix_step() -> float:
+        with patch("okapi.nn.consistency.caliper_nn", full_matrix):
+            return step()
+
+    return algorithm, full_matrix_step if "full matrix" in method else step
+
+
+def draw_batch(workload: Workload, *, all_labelled: bool, strong: bool) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+
+    def samples(count: int, target: bool) -> Samples:
+        return Samples(
+            inputs=workload.inputs(count),
+            domain=torch.zeros(count, dtype=torch.int64),
+            id=torch.arange(count),
+            target=torch.randint(TASK.outputs, (count,), generator=generator) if target else None,
+            strong=workload.inputs(count) if strong else None,
+        )
+
+    if all_labelled:
+        return Batch(samples(2 * workload.pool, True))
+    return Batch(samples(workload.pool, True), samples(workload.pool, False))
+
+
+def fill_bank(algorithm: Okapi) -> None:
+    """Fill the bank with clusters of unit vectors, half of each pool, shifted between the pools."""
+    generator = torch.Generator().manual_seed(1)
+    bank = algorithm.consistency.encodings
+    count, width = bank.slots.shape
+    domain = torch.randint(2, (count,), generator=generator)
+    x = torch.randn(50, width, generator=generator)[torch.randint(50, (count,), generator=generator)]
+    x += torch.randn(count, width, generator=generator)
+    x += 0.1 * domain[:, None]
+    bank.push(normalize(x, dim=1))
+    algorithm.consistency.domains.push(domain)
+
+
+def full_matrix(
+    queries: Tensor, keys: Tensor, *, k: int, fixed_caliper: float | None, std_caliper: float | None, **rest: Any
+) -> Matches:
+    """Match two domains by the paper's steps: the matrices of distances and of propensities, and a mask."""
+    e_q, e_k, s_q, s_k = (rest[name] for name in ("query_propensity", "key_propensity", "query_domain", "key_domain"))
+    distance = torch.cdist(queries, keys)
+    outside = s_q[:, None] == s_k
+    if fixed_caliper is not None and fixed_caliper < 1:
+        low, high = 1 - fixed_caliper, fixed_caliper
+        outside |= ~((e_q > low) & (e_q < high))[:, None] | ~((e_k > low) & (e_k < high))
+    if std_caliper is not None:
+        apart = torch.cdist(e_q[:, None], e_k[:, None])
+        for a in (0, 1):
+            sigma = ((e_q[s_q == a].var() + e_k[s_k != a].var()) / 2).sqrt()
+            outside |= (s_q == a)[:, None] & (apart > std_caliper * sigma)
+    distance[outside] = torch.inf
+    nearest = distance.topk(k, largest=False)
+    query = nearest.values[:, -1].isfinite().nonzero().flatten()
+    return Matches(query, nearest.indices[query], nearest.values[query].double())
+
+
+# --- Measurements, each in a fresh process ----------------------------------------------------------------------------
+
+
+def measure_steps(workload: str, rounds: int) -> dict[str, float]:
+    """Return the median seconds of a step of each method; they take turns."""
+    steps = {method: build(WORKLOADS[workload], method)[1] for method in METHODS}
+    for step in steps.values():
+        step()  # the optimiser's state, and whatever else is made at first use
+    times = {method: [] for method in METHODS}
+    for _ in range(rounds):
+        for method, step in steps.items():
+            times[method].append(seconds(step))
+    return {method: median(values) for method, values in times.items()}
+
+
+def measure_memory(workload: str, method: str) -> float:
+    """Return the peak memory in bytes of building a method and taking two steps."""
+
+    def run() -> None:
+        _, step = build(WORKLOADS[workload], method)
+        step(), step()
+
+    torch.nn.Linear(4, 4)(torch.zeros(2, 4)).sum().backward()
+    return peak_extra_memory(run)[1]
+
+
+def measure_parts(workload: str, rounds: int) -> dict[str, float]:
+    """Return the median seconds of what Okapi adds to a step, part by part."""
+    chosen = WORKLOADS[workload]
+    algorithm, step = build(chosen, "okapi")
+    assert isinstance(algorithm, Okapi)
+    step()
+    consistency = algorithm.consistency
+    batch = draw_batch(chosen, all_labelled=False, strong=False)
+    inputs = join([batch.labelled.inputs, batch.unlabelled.inputs])
+    parts = {
+        "momentum forward": lambda: consistency.momentum(inputs),
+        "momentum update": lambda: consistency.momentum.update(algorithm.network.encoder, 0),
+    }
+    medians = {name: median(seconds(part) for _ in range(rounds)) for name, part in parts.items()}
+    return medians | measure_matching(chosen.settings, chosen.pool, rounds)
+
+
+def measure_matching(settings: dict[str, Any], pool: int, rounds: int, width: int = 768) -> dict[str, float]:
+    """Return the median seconds of scoring, matching by either algorithm and taking into the bank, at any size."""
+    encoder = torch.nn.Linear(width, width)
+    network = Network(encoder, torch.nn.Linear(width, TASK.outputs))
+    algorithm = Okapi(network, TASK, Okapi.Settings(**settings), steps=1000)
+    fill_bank(algorithm)
+    consistency, bank = algorithm.consistency, algorithm.consistency.encodings
+    new = bank.rows()[torch.randperm(len(bank))[: 2 * pool]] + 0.01 * torch.randn(2 * pool, width)
+    domain = torch.arange(2 * pool) // pool
+
+    def join_keys() -> tuple[Tensor, Tensor]:
+        return torch.cat([new, bank.rows()]), torch.cat([domain, consistency.domains.rows()])
+
+    keys, key_domain = join_keys()
+    score = consistency.scorer.scores(consistency.scorer(keys))
+    arguments = {
+        "query_domain": domain,
+        "key_domain": key_domain,
+        "query_propensity": score[: 2 * pool],
+        "key_propensity": score,
+        **consistency._settings,
+    }
+
+    def learn_scores() -> None:
+        consistency.scorer.zero_grad()
+        consistency.scorer.loss(consistency.scorer(keys), key_domain).backward()
+
+    def push() -> None:
+        bank.push(new)
+        consistency.domains.push(domain)
+
+    parts: dict[str, Callable[[], object]] = {
+        "joining the keys": join_keys,
+        "scorer": learn_scores,
+        "matching": lambda: caliper_nn(new, keys, **arguments),
+        "matching, full matrix": lambda: full_matrix(new, keys, **arguments),
+        "push to the bank": push,
+    }
+    same = torch.equal(caliper_nn(new, keys, **arguments).query, full_matrix(new, keys, **arguments).query)
+    medians = {name: median(seconds(part) for _ in range(rounds)) for name, part in parts.items()}
+    return medians | {"agreement": float(same)}
+
+
+def measure_loading(workers: int, steps: int) -> tuple[float, float]:
+    """Return pictures per second of the loader alone, and the share of a training loop that waits for it."""
+    workload = WORKLOADS["convnext"]
+    pool, count = workload.pool, 256
+    dataset = Dataset(
+        inputs=pictures(count),
+        target=torch.arange(count) % TASK.outputs,
+        domain=torch.arange(count) % 2,
+        split=["train", "unlabelled"] * (count // 2),
+        task=TASK,
+        domain_names=("a", "b"),
+        views=Views(train=Compose((Shift(8), Noise(0.05))), strong=None),
+    )
+    streams = {name: Stream(dataset.rows(name).numpy(), pool, seed=0) for name in ("train", "unlabelled")}
+    batches = Batches(dataset, labelled=streams["train"], unlabelled=streams["unlabelled"], seed=0)
+    loader = iter(batch_loader(batches, 0, 40, workers))
+    next(loader)  # workers have started
+    start = time.perf_counter()
+    loaded = sum(len(batch) for batch in loader)
+    speed = loaded / (time.perf_counter() - start)
+
+    algorithm, step = build(workload, "okapi")
+    step()
+    optimiser = torch.optim.AdamW(algorithm.parameter_groups(1e-5), weight_decay=0.0)
+    loader = iter(batch_loader(batches, 0, steps + 1, workers))
+    next(loader)
+    waited, start = 0.0, time.perf_counter()
+    for number in range(1, steps + 1):
+        before = time.perf_counter()
+        batch = next(loader)
+        waited += time.perf_counter() - before
+        optimiser.zero_grad()
+        algorithm.training_step(batch, number)[0].backward()
+        optimiser.step()
+    return speed, waited / (time.perf_counter() - start)
+
+
+# --- Tables -----------------------------------------------------------------------------------------------------------
+
+
+def cost(report: Report, workload: str, rounds: int, threads: int) -> float:
+    """Add the tables of one workload; return the seconds of an ERM step per sample."""
+    chosen = WORKLOADS[workload]
+    times = in_fresh_process(measure_steps, workload, rounds, threads=threads)
+    memory = {method: in_fresh_process(measure_memory, workload, method, threads=threads) for method in METHODS}
+    report.add(f"## {chosen}")
+    report.add_table(
+        ["method", "seconds a step", "against ERM", "peak memory, GB", "against ERM"],
+        [
+            [
+                "ERM on all of them" if method == "erm" else method,
+                f"{times[method]:.2f}",
+                f"{times[method] / times['erm']:.2f}",
+                f"{memory[method] / 1e9:.2f}",
+                f"{memory[method] / memory['erm']:.2f}",
+            ]
+            for method in METHODS
+        ],
+    )
+    parts = in_fresh_process(measure_parts, workload, max(3, rounds), threads=threads)
+    agreement = parts.pop("agreement")
+    report.add("What Okapi adds to ERM's step, measured part by part:")
+    rows = [[name, f"{1e3 * value:.1f}", f"{value / times['okapi']:.1%}"] for name, value in parts.items()]
+    report.add_table(["part", "milliseconds", "of Okapi's step"], rows)
+    report.add(f"Both algorithms match the same queries: {'yes' if agreement else 'NO'}.")
+    return times["erm"] / (2 * chosen.pool)
+
+
+def matching_share(report: Report, per_sample: dict[str, float], rounds: int, threads: int) -> None:
+    """Add the share of the matching at the paper's batch sizes, from measured parts."""
+    rows = []
+    for name, settings, pool, workload in (
+        ("iWildCam", IWILDCAM, 16, "convnext"),
+        ("PovertyMap", POVERTYMAP, 64, "convnext"),
+        ("CivilComments", CIVILCOMMENTS, 48, "distilbert"),
+    ):
+        if workload not in per_sample:
+            continue
+        parts = in_fresh_process(measure_matching, settings, pool, max(5, rounds), threads=threads)
+        step = per_sample[workload] * 2 * pool * 4 / 3
+        rows.append(
+            [
+                f"{name}, {pool} + {pool}, bank of {settings['bank']:,}",
+                f"{step:.2f}",
+                *(f"{1e3 * parts[part]:.1f}" for part in ("matching", "matching, full matrix", "scorer")),
+                f"{parts['matching'] / step:.2%}",
+            ]
+        )
+    report.add("## Matching at the paper's batch sizes")
+    report.add(
+        "A step is 4/3 of the ERM step per sample as measured above times the paper's batch: at 224 px and 64 tokens. "
+        "The paper's 448 px (iWildCam) and 300 tokens (CivilComments) make the step longer and the share smaller."
+    )
+    header = ["", "step, s", "matching, ms", "full matrix, ms", "scorer, ms", "matching of the step"]
+    report.add_table(header, rows)
+
+
+def loading(report: Report, steps: int, threads: int) -> None:
+    """Add the speed of loading."""
+    rows = []
+    for workers in (0, 1, 2):
+        speed, waiting = in_fresh_process(measure_loading, workers, steps, threads=threads)
+        rows.append([workers, f"{speed:,.0f}", f"{waiting:.2%}"])
+    report.add("## Loading")
+    report.add(
+        "Pictures of 3 x 224 x 224 from memory, each shifted and made noisy; the loop is Okapi's with ConvNeXt-T, on "
+        "the same processors as the workers."
+    )
+    report.add_table(["workers", "pictures a second, loader alone", "share of the loop that waits"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=getdoc(__import__("__main__")))
+    parser.add_argument("--rounds", type=int, default=5, help="steps of each method")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=[*WORKLOADS, "loading"], nargs="+", default=[*WORKLOADS, "loading"])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out")
+    chosen = parser.parse_args()
+    report = Report("The cost of a training step", chosen.out)
+    report.add(machine_facts("torch", "transformers") + f"\n- threads: {chosen.threads}, rounds: {chosen.rounds}")
+    per_sample = {
+        workload: cost(report, workload, chosen.rounds, chosen.threads)
+        for workload in WORKLOADS
+        if workload in chosen.only
+    }
+    if per_sample:
+        matching_share(report, per_sample, chosen.rounds, chosen.threads)
+    if "loading" in chosen.only:
+        loading(report, chosen.rounds, chosen.threads)
+    report.write("training.md")
+
+
+if __name__ == "__main__":
+    main()
