@@ -99,7 +99,7 @@ def build(workload: Workload, method: str) -> tuple[Algorithm, Callable[[], floa
         loss, _ = algorithm.training_step(batch, next(number))
         loss.backward()
         optimiser.step()
-        return float(loss)
+        return loss.item()
 
     def full_matrix_step() -> float:
         with patch("okapi.nn.consistency.caliper_nn", full_matrix):
@@ -359,7 +359,7 @@ def loading(report: Report, steps: int, threads: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=getdoc(__import__("__main__")))
     parser.add_argument("--rounds", type=int, default=5, help="steps of each method")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", choices=[*WORKLOADS, "loading"], nargs="+", default=[*WORKLOADS, "loading"])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out")
     chosen = parser.parse_args()

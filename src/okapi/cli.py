@@ -1,4 +1,4 @@
-"""The command line: ``okapi match``, ``okapi tune``, ``okapi demo``.
+"""The command line: ``okapi match``, ``okapi tune``, ``okapi train``, ``okapi demo``.
 
 Nothing heavy is imported before a verb runs, so that ``okapi --help`` answers at once.
 """
@@ -7,9 +7,12 @@ import argparse
 import io
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from inspect import cleandoc
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NoReturn
 
 from jsonargparse import ActionYesNo, ArgumentParser, Namespace
@@ -22,12 +25,15 @@ DISTANCES = ("euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a verb; return 0, 2 for bad usage or input, 130 after Ctrl-C."""
+    """Run a verb; return 0, 1 for a run that had to stop, 2 for bad usage or input, 130 after Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow is not worth a crash where the encoding has none
+    words, overrides = _without_overrides(sys.argv[1:] if arguments is None else arguments)
     try:
-        chosen = _parser().parse_args(arguments)
+        chosen = _parser().parse_args(words)
+        if chosen.verb == "train":
+            return _train(chosen.train, overrides)
         VERBS[chosen.verb](chosen[chosen.verb])
     except KeyboardInterrupt:
         print("okapi: stopped", file=sys.stderr)
@@ -67,6 +73,72 @@ def _tune(chosen: Namespace) -> None:
     )
 
 
+def _train(chosen: Namespace, overrides: list[tuple[str, str]]) -> int:
+    """Train; return the exit code. Messages name keys of the config as it has them, not options."""
+    from okapi.training.errors import RunError
+
+    try:
+        if chosen.seed is not None:
+            overrides = [("seed", str(chosen.seed)), *overrides]
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            _begin_or_resume(chosen, overrides)
+    except (RunError, ValueError, OSError) as error:
+        print(f"okapi: {error}", file=sys.stderr)
+        return error.code if isinstance(error, RunError) else USAGE
+    return 0
+
+
+def _begin_or_resume(chosen: Namespace, overrides: list[tuple[str, str]]) -> None:
+    if (chosen.config is None) == (chosen.resume is None):
+        raise ValueError("give either CONFIG, to begin a run, or --resume DIR. See okapi train --help")
+    if chosen.resume is not None and (chosen.out is not None or chosen.dry_run):
+        raise ValueError("--resume goes on in its own directory, without --out and --dry-run")
+    if chosen.config is not None and chosen.out is None and not chosen.dry_run:
+        raise ValueError("--out is missing: the directory for the run. See okapi train --help")
+    from okapi import training
+    from okapi.training.devices import is_first
+    from okapi.training.summary import rehearsal_text, results_text
+
+    if chosen.resume is not None:
+        results = training.resume(chosen.resume, overrides)
+        text = f"{chosen.resume} is finished already" if results is None else results_text(results, chosen.resume)
+    elif chosen.dry_run:
+        text = rehearsal_text(training.rehearse(training.read_config(chosen.config, overrides)))
+    else:
+        text = results_text(training.train(training.read_config(chosen.config, overrides), chosen.out), chosen.out)
+    if is_first():
+        print(text)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """Show a warning of ours as a sentence, any other with its place."""
+    ours = category.__module__.startswith("okapi.")
+    print(f"Note: {message}" if ours else f"{filename}:{lineno}: {message}", file=sys.stderr)
+
+
+def _without_overrides(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the words of a command line, and apart from them the dotted keys of ``okapi train`` with their values."""
+    if not words or words[0] != "train":
+        return list(words), []
+    left, overrides = [], []
+    waiting = iter(words)
+    for word in waiting:
+        if not re.match(r"--\w+\.", word):
+            left.append(word)
+            continue
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not equals:
+            value = next(waiting, "--")
+            if value.startswith("--"):
+                print(f"okapi train: --{key} needs a value. See okapi train --help", file=sys.stderr)
+                sys.exit(USAGE)
+        overrides.append((key, value))
+    return left, overrides
+
+
 def _demo(chosen: Namespace) -> None:
     from okapi.report.demo import run_demo
 
@@ -74,6 +146,7 @@ def _demo(chosen: Namespace) -> None:
 
 
 VERBS: dict[str, Callable[[Namespace], None]] = {"match": _match, "tune": _tune, "demo": _demo}
+NAMES = (*VERBS, "train")
 
 
 def _base(chosen: Namespace) -> dict[str, Any]:
@@ -117,9 +190,9 @@ class _Parser(ArgumentParser):
         elif unknown:
             message = f"unexpected argument {unknown[1]!r}"
         elif verb := re.match(r"argument \w+: invalid choice: '(.*?)'", message):
-            message = f"unknown verb {verb[1]!r}{_nearest(verb[1], list(VERBS))}"
+            message = f"unknown verb {verb[1]!r}{_nearest(verb[1], NAMES)}"
         elif message.startswith('expected "verb"'):
-            message = f"a verb is missing: {', '.join(VERBS)}"
+            message = f"a verb is missing: {', '.join(NAMES)}"
         elif missing := re.match(r"the following arguments are required: (?:\w+\.)?(\w+)", message):
             message = f"{'FILE' if missing[1] == 'file' else f'--{missing[1]}'} is missing"
         message = re.sub(r"^argument (--?[\w-]+)\S*:", r"\1", " ".join(message.split())).rstrip("?.")
@@ -179,6 +252,7 @@ def _parser() -> ArgumentParser:
     )
     verbs.add_subcommand("match", _match_parser(), help="match the samples of a file across its domains")
     verbs.add_subcommand("tune", _tune_parser(), help="try many calipers on a file and compare them")
+    verbs.add_subcommand("train", _train_parser(), help="train a model, or go on with a run")
     verbs.add_subcommand("demo", _demo_parser(), help="match built-in pictures of digits, no download")
     return parser
 
@@ -235,6 +309,40 @@ def _tune_parser() -> ArgumentParser:
     add("--out", type=Path, metavar="FILE", help="write all combinations: .csv or .parquet")
     add("--report", type=Path, metavar="FILE", help="write a page: .html, needs nothing else")
     return parser
+
+
+def _train_parser() -> ArgumentParser:
+    parser = _Parser(
+        usage="okapi train CONFIG --out DIR [options]\n       okapi train --resume DIR",
+        description="Train a model as the YAML file CONFIG says. DIR gets the selected weights (model.safetensors),\n"
+        "figures (metrics.csv), checkpoints and the config with all its keys. A run that was stopped, or\n"
+        "killed, goes on by --resume and ends in the same bits. Any key of the config can be an option too.",
+        epilog="example:\n"
+        "  okapi train configs/sites/okapi.yaml --out runs/okapi --seed 1 --training.steps 500\n"
+        "  okapi train --resume runs/okapi\n"
+        "  torchrun --nproc_per_node=2 -m okapi train configs/sites/okapi.yaml --out runs/okapi2\n\n"
+        f"keys of the section training:\n{_training_keys()}",
+    )
+    add = parser.add_argument
+    add("config", type=Path, nargs="?", metavar="CONFIG", help="a YAML file such as configs/sites/okapi.yaml")
+    add("--out", type=Path, metavar="DIR", help="where to write; must be new or empty")
+    add("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
+    add(
+        "--seed",
+        type=_whole,
+        metavar="N",
+        help="seed of all that is random (default: the config's)",
+    )
+    add("--dry-run", action="store_true", help="build everything, do two steps, estimate the run; writes nothing")
+    add("--SECTION.KEY", dest="key", metavar="VALUE", help="a key of the config, as YAML: --model.hidden '[64, 64]'")
+    return parser
+
+
+def _training_keys() -> str:
+    from okapi.training.settings import TrainingSettings
+
+    explained = cleandoc(TrainingSettings.__doc__ or "").partition("----------\n")[2]
+    return indent(explained, "  ")
 
 
 def _demo_parser() -> ArgumentParser:

@@ -1,0 +1,248 @@
+"""The config of a run: a YAML file and dotted overrides, typed, with unknown keys refused.
+
+The sections ``data``, ``model`` and ``algorithm`` have a ``name``, which says what other keys they have.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from okapi.algorithms import ALGORITHMS
+from okapi.data.dataset import DATA
+from okapi.models import MODELS
+from okapi.training.settings import TrainingSettings
+
+NAMED = ("data", "model", "algorithm")
+MAY_CHANGE = ("training.workers", "training.trackers", "training.wandb_project", "training.wandb_mode")
+"""Keys that have no part in what is learnt: a resumed run may have others."""
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used; the message names the file, the key, what came and what is wanted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All that a run depends on.
+
+    Parameters
+    ----------
+    data, model, algorithm : dataclasses
+        Settings of the data set, the network and the algorithm; ``names`` says which.
+    training : TrainingSettings
+    names : dict
+        Names of the data set, the network and the algorithm.
+    seed : int
+        Of the initial weights, the order of samples, augmentation and dropout.
+    """
+
+    data: Any
+    model: Any
+    algorithm: Any
+    training: TrainingSettings
+    names: Mapping[str, str]
+    seed: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all keys with plain values, as a YAML file has them; reading them back gives the same config."""
+        named = {section: {"name": self.names[section]} | _values(getattr(self, section)) for section in NAMED}
+        return named | {"training": _values(self.training), "seed": self.seed}
+
+    def as_yaml(self) -> str:
+        """Return the text of a YAML file that gives the same config."""
+        return str(yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True, width=120))
+
+
+def read_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config:
+    """Return the config of a YAML file.
+
+    Parameters
+    ----------
+    path : Path
+    overrides : sequence of (key, text)
+        Dotted keys, such as ``training.steps``, and their values, written as in YAML; later ones win.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    return make_config(content, overrides, source=str(path))
+
+
+def make_config(content: Any, overrides: Sequence[tuple[str, str]] = (), source: str = "config") -> Config:
+    """Return the config of nested dictionaries as a YAML file has them; ``source`` is by what errors call them."""
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source} must have the keys {', '.join(NAMED)} and training, got {content!r}")
+    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    given = dict(overrides)
+    for key, text in given.items():
+        section, dot, name = key.partition(".")
+        inner = merged.setdefault(section, {}) if dot else merged
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{source}: {section} must be keys and values, got {inner!r}")
+        inner[name if dot else section] = text
+    origin = _Origin(source, given)
+    _refuse_unknown(merged, [*NAMED, "training", "seed"], "", origin)
+    kinds, names = _kinds(merged, origin)
+    settings = {section: _settings(section, kind, merged[section], origin) for section, kind in kinds.items()}
+    return Config(**settings, names=names, seed=_seed(merged.get("seed", 0), origin))
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return, for each key whose values differ, but not those of ``MAY_CHANGE``, the key and both values.
+
+    Parameters
+    ----------
+    before, after : mappings, as ``Config.as_dict`` gives them
+    """
+    old, new = dict(_flat(before)), dict(_flat(after))
+    keys = [key for key in {**old, **new} if key not in MAY_CHANGE]
+    missing = object()
+    changed = [key for key in keys if old.get(key, missing) != new.get(key, missing)]
+    return [f"{key}: {_shown(old, key)} then, {_shown(new, key)} now" for key in changed]
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where keys came from, for errors."""
+
+    source: str
+    overrides: Mapping[str, str]
+
+    def of(self, key: str) -> str:
+        return f"--{key}" if key in self.overrides else f"{self.source}: {key}"
+
+
+def _kinds(merged: Mapping[str, Any], origin: _Origin) -> tuple[dict[str, type], dict[str, str]]:
+    """Return which dataclass each section is, and the names of those that have one."""
+    known: dict[str, dict[str, type]] = {
+        "data": {name: source.settings for name, source in DATA.items()},
+        "model": dict(MODELS),
+        "algorithm": {name: algorithm.Settings for name, algorithm in ALGORITHMS.items()},
+    }
+    names = {}
+    for section in (*NAMED, "training"):
+        value = merged.get(section)
+        if not isinstance(value, dict):
+            got = "it is missing" if value is None else f"got {value!r}"
+            raise ConfigError(f"{origin.of(section)} must be keys and values, {got}")
+        if section in NAMED:
+            name = value.get("name")
+            if name not in known[section]:
+                got = "it is missing" if name is None else f"got {name!r}{_nearest(str(name), known[section])}"
+                raise ConfigError(f"{origin.of(f'{section}.name')} must be one of {', '.join(known[section])}; {got}")
+            names[section] = name
+    return {section: known[section][names[section]] for section in NAMED} | {"training": TrainingSettings}, names
+
+
+def _settings(section: str, kind: type, values: Mapping[str, Any], origin: _Origin) -> Any:
+    """Return a section's dataclass, its values checked and converted by jsonargparse."""
+    values = {key: value for key, value in values.items() if not (section in NAMED and key == "name")}
+    hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
+    _refuse_unknown(values, list(hints), f"{section}.", origin)
+    for key, value in values.items():
+        if f"{section}.{key}" in origin.overrides:
+            values[key] = _from_text(value, hints[key])
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(kind, section)
+    try:
+        parsed = parser.parse_object({section: values})
+    except argparse.ArgumentError as error:
+        raise ConfigError(_complaint(str(error), section, hints, values, origin)) from error
+    try:
+        return kind(**{key: parsed[f"{section}.{key}"] for key in hints})
+    except (ValueError, TypeError) as error:
+        key, _, rest = str(error).partition(" ")
+        message = f"{origin.of(f'{section}.{key}')} {rest}" if key in hints else f"{origin.of(section)}: {error}"
+        raise ConfigError(message) from error
+
+
+def _complaint(message: str, section: str, hints: Mapping[str, Any], values: Mapping[str, Any], origin: _Origin) -> str:
+    """Return what jsonargparse refuses in the words of this house."""
+    if missing := re.search(rf"required: ({section}\.\w+)", message):
+        return f"{origin.source}: {missing[1]} is missing; it must be {_wanted(hints[missing[1].split('.')[1]])}"
+    if found := re.search(rf'key "{section}\.(\w+)', message):
+        key = found[1]
+        return f"{origin.of(f'{section}.{key}')} must be {_wanted(hints[key])}, got {values.get(key)!r}"
+    return f"{origin.source}: {' '.join(message.split())}"
+
+
+def _refuse_unknown(values: Mapping[str, Any], known: Sequence[str], prefix: str, origin: _Origin) -> None:
+    for key in values:
+        if key not in known and not (prefix and key == "name"):
+            dotted = f"{prefix}{key}"
+            given = next((name for name in origin.overrides if f"{name}.".startswith(f"{dotted}.")), None)
+            shown = f"--{given}" if given else f"{origin.source}: {dotted}"
+            near = _nearest(str(key), known, prefix) or f"; known are {', '.join(known) or 'none'}"
+            raise ConfigError(f"{shown} is no key of the config{near}")
+
+
+def _nearest(name: str, known: Sequence[str] | Mapping[str, Any], prefix: str = "") -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
+
+
+def _seed(value: Any, origin: _Origin) -> int:
+    if "seed" in origin.overrides:
+        value = _from_text(value, int)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{origin.of('seed')} must be a whole number of at least 0, got {value!r}")
+    return value
+
+
+def _from_text(text: Any, hint: Any) -> Any:
+    """Return what a text of the command line says: itself where text is wanted, else what it is as YAML."""
+    if not isinstance(text, str):
+        return text
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    wants_text = any(kind in (str, Path) for kind in kinds) and not isinstance(value, list | dict)
+    return text if wants_text and not (value is None and NoneType in kinds) else value
+
+
+def _wanted(hint: Any) -> str:
+    """Return a type in words."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_wanted(kind) for kind in inner)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if origin in (list, tuple):
+        return f"a list, each {_wanted(inner[0])}"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+    return "null" if hint is NoneType else words.get(hint, str(hint))
+
+
+def _values(settings: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(settings, field.name)) for field in fields(settings)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return repr(values[key]) if key in values else "absent"

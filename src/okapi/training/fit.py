@@ -1,0 +1,253 @@
+"""The training loop. All of it is a function of the seed and the step, so that a checkpoint holds all of the past.
+
+Each step
+1. draws its batches,
+2. computes the gradient, refuses one that is not finite, and changes the weights,
+3. writes figures down, every ``log_every`` steps,
+4. validates, every ``validate_every`` steps, and keeps the weights if they are the best so far,
+5. writes a checkpoint, every ``checkpoint_every`` steps and when somebody asks the run to stop.
+In the end results.json says how the weights were selected.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from math import isfinite, nan
+from typing import Any, NamedTuple
+
+import torch.distributed
+from lightning_fabric import Fabric
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from okapi import __version__
+from okapi.data.batches import Batch
+from okapi.data.loading import batch_loader
+from okapi.training.checkpoints import Checkpoint, save_checkpoint
+from okapi.training.config import Config
+from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
+from okapi.training.files import write_bytes
+from okapi.training.interrupts import Interrupts
+from okapi.training.learner import Learner
+from okapi.training.logbook import Logbook
+from okapi.training.parts import Parts, build_batches
+from okapi.training.progress import Display
+from okapi.training.run_directory import RunDirectory, write_json
+from okapi.training.selection import Selection
+from okapi.training.validation import VALIDATION, validate
+
+
+def fit(
+    config: Config,
+    parts: Parts,
+    fabric: Fabric,
+    folder: RunDirectory,
+    *,
+    run_id: str = "",
+    matches: Tensor | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> dict[str, Any]:
+    """Train to the end of the run; return what results.json holds. All processes call it, the first one writes.
+
+    Parameters
+    ----------
+    config : Config
+    parts : Parts
+    fabric : Fabric
+        Launched.
+    folder : RunDirectory
+        Created.
+    run_id : str
+        By which trackers know the run again.
+    matches : tensor (n,), int64, optional
+        Rows of the matches, -1 for none; for offline Okapi.
+    checkpoint : Checkpoint, optional
+        Where to go on; by default the run begins.
+    """
+    settings = config.training
+    with ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())  # before the loader's processes begin, which inherit it
+        run = _Run(config, parts, fabric, folder, run_id, checkpoint, stack)
+        batches = build_batches(config, parts, matches, fabric.global_rank, fabric.world_size)
+        loader = batch_loader(
+            batches,
+            run.done * settings.accumulate,
+            settings.steps * settings.accumulate,
+            settings.workers,
+            pin_memory=fabric.device.type == "cuda",
+        )
+        drawing = iter(loader)
+        stop = False
+        while run.done < settings.steps and not run.selection.exhausted and not stop:
+            run.learn(_draw(drawing, settings.accumulate, run.done))
+            if run.is_time(settings.log_every):
+                run.log()
+            if run.is_time(settings.validate_every):
+                run.validate()
+            stop = interrupts.anywhere(fabric)
+            if run.is_time(settings.checkpoint_every) or run.selection.exhausted or stop:
+                run.save()
+    if run.done < settings.steps and not run.selection.exhausted:
+        raise InterruptedRunError(
+            f"stopped after step {run.done} of {settings.steps}; go on with: okapi train --resume {folder.path}"
+        )
+    return run.finish()
+
+
+class _Drawn(NamedTuple):
+    """The batches of a step, and how long it took to get them."""
+
+    batches: list[Batch]
+    seconds: float
+
+
+class _Run:
+    """A run at some step, ``done``: what it has learnt, the best weights so far, and its files."""
+
+    def __init__(
+        self,
+        config: Config,
+        parts: Parts,
+        fabric: Fabric,
+        folder: RunDirectory,
+        run_id: str,
+        checkpoint: Checkpoint | None,
+        stack: ExitStack,
+    ) -> None:
+        self.config, self.parts, self.fabric, self.folder = config, parts, fabric, folder
+        self.done = 0
+        self.learner = Learner(config, parts.algorithm, fabric)
+        self.selection = Selection(config.training, parts.dataset.task)
+        self.saved = None if checkpoint is None else checkpoint.path
+        if checkpoint is not None:
+            self.done = checkpoint.step
+            self.learner.load_state_dict(checkpoint.state["learner"])
+            self.selection.load_state_dict(checkpoint.state["selection"])
+        self.logbook: Logbook | None = None
+        if fabric.is_global_zero:
+            lengths = None if checkpoint is None else checkpoint.lengths
+            self.logbook = stack.enter_context(closing(Logbook(config, folder, run_id, self.done, lengths)))
+            if checkpoint is not None:
+                self.logbook.load_state_dict(checkpoint.state["logbook"])
+        display = Display(self.done, config.training.steps, shown=fabric.is_global_zero)
+        self.display = stack.enter_context(display)
+
+    def is_time(self, every: int) -> bool:
+        """Return whether something is due that happens every so many steps, and after the last."""
+        return self.done % every == 0 or self.done == self.config.training.steps
+
+    def learn(self, drawn: _Drawn) -> None:
+        """Do one step."""
+        began = time.perf_counter()
+        try:
+            figures = self.learner.differentiate(drawn.batches, self.done)
+        except ValueError as error:
+            raise RunError(self._trouble(str(error), self._names(drawn.batches))) from error
+        if not self.learner.is_finite(figures):
+            what = "gradient_norm" if isfinite(figures["loss"]) else "loss"
+            names = _of_all(self._names(drawn.batches), self.fabric)
+            raise NotFiniteError(self._trouble(f"{what} is {figures[what]}", names))
+        figures["learning_rate"] = self.learner.update(self.done)
+        seconds = drawn.seconds + time.perf_counter() - began
+        images = sum(map(len, drawn.batches)) * self.fabric.world_size
+        self.done += 1
+        if self.logbook:
+            self.logbook.add(figures, seconds=seconds, waited=drawn.seconds, images=images)
+        self.display.update(
+            self.done,
+            loss=figures["loss"],
+            match_rate=figures.get("match_rate", nan),
+            images_per_second=images / seconds,
+            due=self.is_time(self.config.training.log_every),
+        )
+
+    def log(self) -> None:
+        """Write the mean figures of the steps since the last time."""
+        if self.logbook:
+            self.logbook.write_training(self.done)
+
+    def validate(self) -> None:
+        """Measure the network on the validation splits; keep its weights if they are the best so far."""
+        dataset, network = self.parts.dataset, self.parts.algorithm.network
+        splits = [split for split in VALIDATION if len(dataset.rows(split))]
+        try:
+            figures = {split: validate(network, dataset, split, self.config.training, self.fabric) for split in splits}
+        except NotFiniteError as error:
+            raise NotFiniteError(f"{error} after step {self.done}; {self._last_good()}") from error
+        better = self.selection.consider(self.done, figures)
+        if self.logbook:
+            for split in splits:
+                self.logbook.write_figures(self.done, split, figures[split])
+            if better:
+                write_bytes(self.folder.model, _weights(network, self.done))
+        self.display.say(self.selection.sentence(self.done, figures))
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        if not all(bool(weight.isfinite().all()) for weight in self.parts.algorithm.parameters()):
+            raise NotFiniteError(f"weights are not finite after step {self.done}; {self._last_good()}")
+        self.saved = self.folder.checkpoints / f"step-{self.done:08d}"
+        if self.logbook:
+            state = {
+                "learner": self.learner.state_dict(),
+                "selection": self.selection.state_dict(),
+                "logbook": self.logbook.state_dict(),
+            }
+            lengths = self.logbook.sync()
+            save_checkpoint(self.folder.checkpoints, self.done, state, config=self.config.as_dict(), lengths=lengths)
+
+    def finish(self) -> dict[str, Any]:
+        """Write and return how the weights were selected."""
+        results = {
+            "okapi": __version__,
+            "steps": self.done,
+            "stopped_early": self.done < self.config.training.steps,
+            "selection": self.selection.as_dict(),
+            "seed": self.config.seed,
+            "config": self.config.as_dict(),
+        }
+        if self.fabric.is_global_zero:
+            write_json(self.folder.results, results)
+        self.fabric.barrier()
+        return results
+
+    def _names(self, batches: Sequence[Batch]) -> list[str]:
+        """Return the ids of the samples of some batches."""
+        pools = [pool for batch in batches for pool in (batch.labelled, batch.unlabelled) if pool]
+        return [self.parts.dataset.ids[row] for pool in pools for row in pool.id.tolist()]
+
+    def _trouble(self, what: str, names: Sequence[str]) -> str:
+        """Return what is wrong, at which step, where to go back to, and which samples were involved."""
+        where = f"step {self.done + 1}: {what}; {self._last_good()}"
+        return f"{where}; the samples of the batch are {', '.join(names)}"
+
+    def _last_good(self) -> str:
+        return f"the last good checkpoint is {self.saved}" if self.saved else "there is no checkpoint before it"
+
+
+def _draw(drawing: Iterator[Batch], count: int, done: int) -> _Drawn:
+    """Return the batches of the next step."""
+    began = time.perf_counter()
+    try:
+        batches = [next(drawing) for _ in range(count)]
+    except (ValueError, TypeError, RuntimeError, OSError) as error:  # also of another process, whose trace it holds
+        reason = str(error).strip().splitlines()[-1]
+        raise RunError(f"the batch of step {done + 1} cannot be made: {reason}") from error
+    return _Drawn(batches, time.perf_counter() - began)
+
+
+def _of_all(names: list[str], fabric: Fabric) -> list[str]:
+    """Return the names that all processes have; all of them must call it."""
+    everyones: list[Any] = [names]
+    if fabric.world_size > 1:
+        everyones = [None] * fabric.world_size
+        torch.distributed.all_gather_object(everyones, names)
+    return [name for its in everyones for name in its]
+
+
+def _weights(network: nn.Module, step: int) -> bytes:
+    """Return the content of a ``.safetensors`` file; equal weights give equal bytes."""
+    weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in network.state_dict().items()}
+    # One entry only: several come in any order.
+    return save(weights, {"okapi": json.dumps({"version": __version__, "step": step})})

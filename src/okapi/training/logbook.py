@@ -1,0 +1,80 @@
+"""What a run writes down: means of training figures, validation figures, times."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from okapi.training.config import Config
+from okapi.training.logs import METRICS, TIMINGS, CsvLog
+from okapi.training.run_directory import RunDirectory
+from okapi.training.trackers import Trackers
+
+
+class Logbook:
+    """Writes metrics.csv, timings.csv and to the trackers.
+
+    Training figures are means over the steps since the last line. Their sums are part of a checkpoint; times are not,
+    for two runs never take the same time.
+
+    Parameters
+    ----------
+    config : Config
+    run : RunDirectory
+    run_id : str
+    step : int
+        Steps done.
+    lengths : mapping, optional
+        Lengths of the files when the checkpoint that the run resumes from was made.
+    """
+
+    def __init__(
+        self, config: Config, run: RunDirectory, run_id: str, step: int, lengths: Mapping[str, int] | None
+    ) -> None:
+        lengths = lengths or {}
+        self._metrics = CsvLog(run.metrics, METRICS, lengths.get("metrics.csv"))
+        self._timings = CsvLog(run.timings, TIMINGS, lengths.get("timings.csv"))
+        self._trackers = Trackers(config, run, run_id, step)
+        self._sums: dict[str, float] = {}
+        self._count = 0
+        self._seconds = self._waited = 0.0
+        self._images = 0
+
+    def add(self, figures: Mapping[str, float], *, seconds: float, waited: float, images: int) -> None:
+        """Take the figures of a training step, how long it took, waiting for data included, and its images."""
+        for name, value in figures.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._count += 1
+        self._seconds += seconds
+        self._waited += waited
+        self._images += images
+
+    def write_training(self, step: int) -> None:
+        """Write the means since the last time."""
+        self.write_figures(step, "train", {name: total / self._count for name, total in self._sums.items()})
+        speed = self._images / self._seconds
+        self._timings.write([(step, self._seconds, speed, self._waited)])
+        self._trackers.log(step, {"time/images_per_second": speed, "time/waiting_for_data": self._waited})
+        self._sums, self._count = {}, 0
+        self._seconds, self._waited, self._images = 0.0, 0.0, 0
+
+    def write_figures(self, step: int, split: str, figures: Mapping[str, float]) -> None:
+        """Write the figures of a split."""
+        self._metrics.write((step, split, name, float(value)) for name, value in figures.items())
+        self._trackers.log(step, {f"{split}/{name}": float(value) for name, value in figures.items()})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next line depends on."""
+        return {"sums": dict(self._sums), "count": self._count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to a state."""
+        self._sums, self._count = dict(state["sums"]), state["count"]
+
+    def sync(self) -> dict[str, int]:
+        """Wait until all is on the disk; return the lengths of the files."""
+        return {"metrics.csv": self._metrics.sync(), "timings.csv": self._timings.sync()}
+
+    def close(self) -> None:
+        """Close files and trackers."""
+        self._metrics.close()
+        self._timings.close()
+        self._trackers.close()

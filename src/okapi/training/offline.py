@@ -1,0 +1,83 @@
+"""Matches for offline Okapi: found once, from the encodings of a model that was trained before."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from okapi.algorithms import offline_matches
+from okapi.data.dataset import Dataset
+from okapi.models import Network
+from okapi.training.config import Config, ConfigError, read_config
+from okapi.training.files import replacing
+from okapi.training.parts import build_network
+from okapi.training.run_directory import RunDirectory
+
+
+def check_erm_run(config: Config, run: RunDirectory | None) -> None:
+    """Refuse a config of offline Okapi whose trained model is missing or of other data."""
+    if config.names["algorithm"] == "offline_okapi" and not (run and run.matches.exists()):
+        _erm_config(config)
+
+
+def read_matches(config: Config, dataset: Dataset, run: RunDirectory, device: torch.device) -> Tensor | None:
+    """Return the row that each row of the data set is matched to, (n,), -1 for none; None if the algorithm has no use.
+
+    They are found the first time and kept in the run directory.
+    """
+    if config.names["algorithm"] != "offline_okapi":
+        return None
+    if not run.matches.exists():
+        matches = find_matches(config, dataset, device)
+        with replacing(run.matches) as temporary:
+            save_file({"match": matches}, temporary)
+    return load_file(run.matches)["match"]
+
+
+def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tensor:
+    """Encode the labelled and the unlabelled samples with the trained model and match them."""
+    erm_config = _erm_config(config)
+    network = build_network(erm_config, dataset, _erm_run(config).model).to(device)
+    pools = [dataset.rows("train"), dataset.rows("unlabelled")]
+    rows = torch.cat(pools)
+    if config.algorithm.domain == "binary":
+        domain = torch.cat([torch.full_like(pool, number) for number, pool in enumerate(pools)])
+    else:
+        domain = dataset.domain[rows]
+    encodings = _encode(network, dataset, rows.split(config.training.evaluation_batch), device)
+    found = offline_matches(encodings, domain, config.algorithm)
+    matches = torch.full((len(dataset),), -1, dtype=torch.int64)
+    matches[rows] = torch.where(found >= 0, rows[found], -1)
+    return matches
+
+
+@torch.no_grad()
+def _encode(network: Network, dataset: Dataset, parts: Iterable[Tensor], device: torch.device) -> Tensor:
+    network.eval()
+    encodings = []
+    for rows in parts:
+        inputs = dataset.read(rows.tolist())
+        moved = inputs.to(device) if isinstance(inputs, Tensor) else {k: v.to(device) for k, v in inputs.items()}
+        encodings.append(network.encoder(moved).float().cpu())
+    return torch.cat(encodings)
+
+
+def _erm_run(config: Config) -> RunDirectory:
+    return RunDirectory(Path(config.algorithm.erm_run))
+
+
+def _erm_config(config: Config) -> Config:
+    """Return the config of the trained model, refusing one that does not serve."""
+    if config.algorithm.erm_run is None:
+        raise ConfigError("algorithm.erm_run is missing; it must be the run directory of an ERM model of the same data")
+    run = _erm_run(config)
+    for path in (run.config, run.results, run.model):
+        if not path.is_file():
+            raise ConfigError(f"algorithm.erm_run must be the directory of a finished run, {path} does not exist")
+    erm_config = read_config(run.config)
+    ours, theirs = config.as_dict()["data"], erm_config.as_dict()["data"]
+    if ours != theirs:
+        raise ConfigError(f"algorithm.erm_run must be of the same data, {run.path} was trained on {theirs}, not {ours}")
+    return erm_config

@@ -1,0 +1,101 @@
+"""What a run is made of: the data set and the algorithm, built from a config and checked against each other."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from okapi.algorithms import ALGORITHMS, Algorithm, Okapi
+from okapi.data.dataset import DATA, Dataset
+from okapi.data.loading import Batches
+from okapi.data.samplers import Stream
+from okapi.models import Network, build
+from okapi.training.config import Config, ConfigError
+from okapi.training.seeds import derived_seed, seed_everything
+from okapi.training.selection import make_selector
+
+
+class Parts(NamedTuple):
+    """The data set and the algorithm, with its network, of a run."""
+
+    dataset: Dataset
+    algorithm: Algorithm
+
+
+def build_parts(config: Config) -> Parts:
+    """Return the parts of a run; what cannot be trained is refused here, before anything is written."""
+    dataset = DATA[config.names["data"]].build(config.data)
+    dataset.check()
+    algorithm = ALGORITHMS[config.names["algorithm"]](
+        build_network(config, dataset),
+        dataset.task,
+        config.algorithm,
+        steps=config.training.steps,
+        domains=len(dataset.domain_names),
+        sets=dataset.domain.ndim == 2,
+    )
+    _check_splits(config, dataset, algorithm)
+    return Parts(dataset, algorithm)
+
+
+def build_network(config: Config, dataset: Dataset, weights: Path | None = None) -> Network:
+    """Return the network of a config, with the initial weights of its seed or those of a ``.safetensors`` file."""
+    seed_everything(config.seed, "network")
+    network = build(config.model, dataset.sample(int(dataset.rows("train")[0])), dataset.task)
+    if weights is not None:
+        try:
+            network.load_state_dict(load_file(weights))
+        except RuntimeError as error:
+            raise ValueError(f"{weights} does not fit the network of its config: {error}") from error
+    return network
+
+
+def build_batches(config: Config, parts: Parts, matches: Tensor | None, rank: int = 0, world: int = 1) -> Batches:
+    """Return the batches of a run, or this process's share of them.
+
+    Parameters
+    ----------
+    config : Config
+    parts : Parts
+    matches : tensor (n,), int64, optional
+        The row that each row of the data set is matched to, -1 for none; for offline Okapi.
+    rank, world : int
+        This process and how many there are.
+    """
+    settings, dataset, needs = config.training, parts.dataset, parts.algorithm.needs
+
+    def stream(split: str, batch: int) -> Stream:
+        return Stream(dataset.rows(split), batch, derived_seed(config.seed, split), rank, world)
+
+    return Batches(
+        dataset,
+        labelled=stream("train", settings.labelled_batch),
+        unlabelled=stream("unlabelled", settings.unlabelled_batch) if needs.unlabelled else None,
+        seed=derived_seed(config.seed, "views"),
+        strong=needs.strong,
+        matches=matches if needs.matches else None,
+    )
+
+
+def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> None:
+    settings, world = config.training, config.training.devices * config.training.nodes
+    sizes = {"train": ("labelled_batch", settings.labelled_batch)}
+    if algorithm.needs.unlabelled:
+        sizes["unlabelled"] = ("unlabelled_batch", settings.unlabelled_batch)
+    for split, (key, batch) in sizes.items():
+        count = len(dataset.rows(split))
+        if not count:
+            raise ConfigError(f"split {split!r} has no samples, but algorithm {config.names['algorithm']} needs some")
+        if count < batch:
+            raise ConfigError(f"training.{key} is {batch}, but split {split!r} has only {count} samples")
+        if batch % world:
+            raise ConfigError(f"training.{key} must be a multiple of the {world} processes, got {batch}")
+    make_selector(settings, dataset.task)
+    if settings.selector != "last" and not len(dataset.rows(settings.selector)):
+        raise ConfigError(f"training.selector is {settings.selector}, but split {settings.selector!r} has no samples")
+    if algorithm.needs.strong != "none" and dataset.views.strong is None:
+        raise ConfigError(f"algorithm {config.names['algorithm']} needs strong views, which the data set has not")
+    if isinstance(algorithm, Okapi):
+        labelled, others = (dataset.domain[dataset.rows(split)] for split in ("train", "unlabelled"))
+        algorithm.check_pools(labelled, others, dataset.domain_names)

@@ -1,0 +1,113 @@
+"""The settings of the loop; imports nothing heavy, so that the command line can print them at once."""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
+Tracker: TypeAlias = Literal["tensorboard", "wandb"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How long, how fast and on what a model is trained, and which weights are kept.
+
+    Parameters
+    ----------
+    steps : int
+        Optimiser steps of the whole run.
+    labelled_batch : int
+        Labelled samples of a batch, of all processes together.
+    unlabelled_batch : int
+        Unlabelled samples of a batch, of all processes together; not used by erm.
+    accumulate : int
+        Batches whose gradients are added up for one optimiser step.
+    learning_rate : float
+        Of AdamW, after the warm-up. A part of the algorithm may multiply it for itself.
+    final_learning_rate : float
+        What the learning rate falls to along half a cosine wave by the last step.
+    warm_up : float
+        Share of the steps over which the learning rate rises from 0.
+    weight_decay : float
+        Of AdamW.
+    clip : float, optional
+        Largest norm of the gradient of all trained weights together; null: as it comes.
+    precision : {"fp32", "bf16", "fp16"}
+        Of the network's arithmetic; weights stay fp32. fp16 needs a GPU.
+    compile : str, optional
+        Backend of torch.compile for the network, such as inductor; null: not compiled.
+    validate_every : int
+        Steps between validations; the last step is validated too.
+    checkpoint_every : int
+        Steps between checkpoints; the last step has one too.
+    log_every : int
+        Steps between lines of metrics.csv, each a mean over the steps since the line before.
+    selector : {"id_val", "ood_val", "last"}
+        Which weights become model.safetensors: the best on a validation split, or the last.
+        The default, ood_val, needs samples of that split.
+    metric : str, optional
+        What "best" means: accuracy, macro_f1, balanced_accuracy, mse or pearson_r, also with _domain_mean or
+        _domain_worst after it; null: the task's main metric, accuracy, pearson_r or (of labels) macro_f1.
+    patience : int, optional
+        Validations in a row without a new best after which training stops; null: never.
+    evaluation_batch : int
+        Samples that are evaluated at a time, of each process.
+    workers : int
+        Processes that load data, for each training process; 0: none.
+    accelerator : {"auto", "cpu", "gpu"}
+        What to train on; auto: a GPU where there is one.
+    devices : int
+        Training processes of each machine. Under torchrun or Slurm: as many as were started.
+    nodes : int
+        Machines. Under torchrun or Slurm: as many as were started.
+    trackers : list of {"tensorboard", "wandb"}
+        Where metrics go beside metrics.csv.
+    wandb_project : str
+        Project at Weights & Biases.
+    wandb_mode : {"offline", "online"}
+        Whether Weights & Biases writes to the run directory only, or sends at once.
+    """
+
+    steps: int
+    labelled_batch: int = 32
+    unlabelled_batch: int = 32
+    accumulate: int = 1
+    learning_rate: float = 1e-4
+    final_learning_rate: float = 5e-7
+    warm_up: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    precision: Precision = "fp32"
+    compile: str | None = None
+    validate_every: int = 1000
+    checkpoint_every: int = 1000
+    log_every: int = 50
+    selector: Literal["id_val", "ood_val", "last"] = "ood_val"
+    metric: str | None = None
+    patience: int | None = None
+    evaluation_batch: int = 256
+    workers: int = 0
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int = 1
+    nodes: int = 1
+    trackers: list[Tracker] = field(default_factory=list)
+    wandb_project: str = "okapi"
+    wandb_mode: Literal["offline", "online"] = "offline"
+
+    def __post_init__(self) -> None:
+        counts = "steps labelled_batch unlabelled_batch accumulate validate_every checkpoint_every log_every"
+        for name in f"{counts} patience evaluation_batch devices nodes".split():
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        for name in ("learning_rate", "clip"):
+            if (value := getattr(self, name)) is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} must be a positive number, got {value}")
+        for name in ("weight_decay", "final_learning_rate", "workers"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not 0 <= self.warm_up < 1:
+            raise ValueError(f"warm_up must be a share of the steps, in [0, 1), got {self.warm_up}")
+        if self.final_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"final_learning_rate must be at most learning_rate ({self.learning_rate}), "
+                f"got {self.final_learning_rate}"
+            )

@@ -1,0 +1,153 @@
+"""A run that is killed, stopped or out of disk goes on and ends in the same bits as one left alone.
+
+Real processes, real signals, with dropout, batch normalisation, augmentation, bf16, accumulated gradients and two
+processes that load data.
+"""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.training.runs import differing, end, environment, outcome, start, steps_written, wait_for
+
+from okapi.training.checkpoints import read_newest
+
+STEPS = 40
+CONFIG = {
+    "data": {"name": "sites"},
+    "model": {"name": "cnn", "width": 4, "out_features": 8, "dropout": 0.3},
+    "algorithm": {"name": "okapi", "bank": 100, "k": 2, "fixed_caliper": None, "std_caliper": 1.0, "warm_up": 0.5},
+    "training": {
+        "steps": STEPS,
+        "labelled_batch": 8,
+        "unlabelled_batch": 8,
+        "accumulate": 2,
+        "learning_rate": 0.01,
+        "warm_up": 0.1,
+        "clip": 1.0,
+        "precision": "bf16",
+        "validate_every": 7,
+        "checkpoint_every": 4,
+        "log_every": 1,
+        "workers": 2,
+        "accelerator": "cpu",
+    },
+    "seed": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def begin(tmp_path_factory) -> Callable[[Path], subprocess.Popen[str]]:
+    """Return what begins a run in a folder, or resumes it if there is one."""
+    folder = tmp_path_factory.mktemp("config")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    env = environment(folder)
+
+    def begin(run: Path, *words: object) -> subprocess.Popen[str]:
+        begun = (run / "config.yaml").exists()
+        return start([*(("--resume", run) if begun else (folder / "config.yaml", "--out", run)), *words], env)
+
+    return begin
+
+
+@pytest.fixture(scope="module")
+def undisturbed(begin, tmp_path_factory) -> dict[str, Any]:
+    """Return what a run that is left alone ends in."""
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    end(begin(run))
+    found = outcome(run, STEPS)
+    assert {"model.safetensors", "/learner/algorithm/consistency.encodings.pointer"} < set(found)
+    assert {"/learner/optimiser/state/0/exp_avg", "/learner/algorithm/consistency.scorer.linear.weight"} < set(found)
+    return found
+
+
+def test_killed_at_random_moments(begin, undisturbed, tmp_path):
+    run, moments = tmp_path / "run", []
+    for kill in range(3):
+        process = begin(run)
+        # Anywhere in a quarter of the run: in a step, in a validation, while a checkpoint is written.
+        step, seconds = kill * STEPS // 4 + random.randrange(1, STEPS // 4), random.uniform(0, 0.1)
+        moments.append((step, seconds))
+        wait_for(process, lambda step=step: steps_written(run) >= step)
+        time.sleep(seconds)
+        process.kill()
+        process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+    # Say the machine died too, and the disk did not keep what it had promised.
+    newest = max((run / "checkpoints").glob("step-*"))
+    content = (newest / "state.pt").read_bytes()
+    (newest / "state.pt").write_bytes(content[:-1000])
+    errors = end(begin(run))
+    assert f"Refused {newest.name}: state.pt is torn: {len(content) - 1000} bytes of {len(content)}" in errors
+    assert f"Going on after step {int(newest.name[5:]) - 4}" in errors
+    assert differing(outcome(run, STEPS), undisturbed) == [], f"killed at {moments}"
+    assert [path for path in run.rglob("*") if path.name.endswith(".new")] == []
+
+
+def test_stopped_by_signals_a_run_writes_a_checkpoint_and_goes_on(begin, undisturbed, tmp_path):
+    run = tmp_path / "run"
+    process = begin(run)
+    for step, number, workers in ((5, signal.SIGTERM, 1), (15, signal.SIGINT, 0)):
+        wait_for(process, lambda step=step: steps_written(run) >= step)
+        if number == signal.SIGINT:  # which a terminal sends to all processes, those that load data too
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        message = end(process, code=130).splitlines()[-1]
+        done = int(message.split("stopped after step ")[1].split(f" of {STEPS}")[0])
+        assert message.endswith(f"go on with: okapi train --resume {run}")
+        assert (run / "checkpoints" / f"step-{done:08d}").is_dir()
+        # By how many processes data is loaded may change: what is learnt does not.
+        process = begin(run, "--training.workers", workers)
+    assert f"Going on after step {done}" in end(process)
+    assert differing(outcome(run, STEPS), undisturbed) == []
+
+
+def test_a_file_that_cannot_grow_stops_the_run_and_loses_nothing(begin, undisturbed, tmp_path):
+    run = tmp_path / "run"
+    process = begin(run)
+    wait_for(process, lambda: (run / "checkpoints" / "step-00000004").exists())
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (10_000, 10_000))
+    message = end(process, code=1).splitlines()[-1]
+    assert "File too large" in message
+    assert "state.pt" in message
+    assert message.endswith(f"go on with: okapi train --resume {run}")
+    found, refused = read_newest(run / "checkpoints")
+    assert found.step >= 4
+    assert refused == []
+    end(begin(run))
+    assert differing(outcome(run, STEPS), undisturbed) == []
+
+
+def test_a_full_disk_stops_the_run_and_loses_nothing(begin, undisturbed, small_disk):
+    disk, enlarge = small_disk
+    run = disk / "run"
+    message = end(begin(run), code=1).splitlines()[-1]
+    assert "No space left on device" in message
+    assert str(run) in message
+    found, refused = read_newest(run / "checkpoints")
+    assert found.step >= 4
+    assert refused == []
+    enlarge()
+    assert f"Going on after step {found.step}" in end(begin(run))
+    assert differing(outcome(run, STEPS), undisturbed) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[tuple[Path, Callable[[], object]]]:
+    """A disk that a checkpoint or two fit on, but not three; and what makes it larger."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=150k", "okapi-test", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no right to mount a small disk")
+    yield disk, lambda: subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+    subprocess.run(["umount", str(disk)], check=True)

@@ -1,0 +1,94 @@
+"""Two processes learn what one learns: half the batch each, matched together, every sample counted once."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+import yaml
+from tests.training.runs import differing, end, environment, outcome, start, steps_written, wait_for
+
+STEPS = 20
+TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+CONFIG = {
+    "data": {"name": "sites"},
+    "model": {"name": "mlp", "hidden": [32], "out_features": 16},
+    "algorithm": {
+        "name": "okapi",
+        "bank": 100,
+        "k": 2,
+        "fixed_caliper": 0.99,
+        "std_caliper": 1.0,
+        "momentum": 0.9,
+        "warm_up": 0.2,
+        "scorer_learning_rate": 0.1,
+    },
+    "training": {
+        "steps": STEPS,
+        "labelled_batch": 16,
+        "unlabelled_batch": 16,
+        "accumulate": 2,
+        "learning_rate": 0.01,
+        "clip": 1.0,
+        "validate_every": 10,
+        "checkpoint_every": 5,
+        "log_every": 1,
+        "evaluation_batch": 50,
+        "accelerator": "cpu",
+    },
+    "seed": 3,
+}
+
+
+NORMALISED = {**CONFIG, "model": {"name": "cnn", "width": 4, "out_features": 8, "dropout": 0.2}}
+
+
+@pytest.fixture
+def begin(tmp_path) -> Callable[..., subprocess.Popen[str]]:
+    """Return what begins a run in a folder, or resumes it if there is one."""
+    env = environment(tmp_path)
+
+    def begin(run: Path, config: dict[str, Any], launcher: tuple[str, ...] = TWO) -> subprocess.Popen[str]:
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+        begun = (run / "config.yaml").exists()
+        return start(["--resume", run] if begun else [tmp_path / "config.yaml", "--out", run], env, launcher)
+
+    return begin
+
+
+def figures(run: Path) -> pd.Series:
+    return pd.read_csv(run / "metrics.csv").set_index(["step", "split", "figure"]).value
+
+
+def test_two_processes_with_half_the_batch_each_learn_what_one_learns(begin, tmp_path):
+    end(begin(tmp_path / "one", CONFIG, launcher=()))
+    errors = end(begin(tmp_path / "two", CONFIG))
+    assert errors.count("step 20 of 20") == 1  # one of them speaks
+    one, two = figures(tmp_path / "one"), figures(tmp_path / "two")
+    pd.testing.assert_index_equal(one.index, two.index)
+    loss, rate = (one.xs(("train", figure), level=("split", "figure")) for figure in ("loss", "match_rate"))
+    assert len(loss) == STEPS
+    assert loss.iloc[-1] < loss.iloc[0]
+    assert 0 < rate.min() < rate.max()
+    difference = (one - two).abs()
+    assert difference.max() < 1e-5, difference.sort_values().tail()
+    config = yaml.safe_load((tmp_path / "two" / "config.yaml").read_text())
+    assert config["training"]["devices"] == 2
+
+
+def test_two_processes_that_are_killed_end_in_the_same_bits(begin, tmp_path):
+    """With batch normalisation, whose statistics the processes share, and dropout, which each draws for itself."""
+    end(begin(tmp_path / "undisturbed", NORMALISED))
+    run = tmp_path / "killed"
+    process = begin(run, NORMALISED)
+    wait_for(process, lambda: steps_written(run) >= 7)
+    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for member in family:
+        member.kill()
+    process.communicate(timeout=60)
+    assert steps_written(run) < STEPS
+    assert "Going on after step" in end(begin(run, NORMALISED))
+    assert differing(outcome(run, STEPS), outcome(tmp_path / "undisturbed", STEPS)) == []
