@@ -22,6 +22,7 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/pacs_matching.py
+	$(BIN)/python benchmarks/training.py
 
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
