@@ -22,7 +22,7 @@ class TrainingSettings:
     accumulate : int
         Batches whose gradients are added up for one optimiser step.
     learning_rate : float
-        Of AdamW, after the warm-up. A part of the algorithm may multiply it for itself.
+        Of AdamW, after the warm-up. The propensity scorer of Okapi may have its own.
     final_learning_rate : float
         What the learning rate falls to along half a cosine wave by the last step.
     warm_up : float
