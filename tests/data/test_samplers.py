@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from okapi.data.samplers import Permutation, Stream
+from okapi.data.samplers import BalancedStream, Permutation, Stream, WeightedStream
 
 SEEDS = st.integers(0, 2**63 - 1)
 
@@ -127,3 +127,53 @@ def test_streams_that_cannot_be(arguments, words: str):
         Stream(**{"rows": np.arange(10), "batch_size": 4, "seed": 0} | arguments)
     with pytest.raises(IndexError, match="step must be 0 or more"):
         Stream(np.arange(3), 1, 0).rows_at(-1)
+
+
+GROUPS = st.lists(st.integers(0, 4), min_size=1, max_size=40)
+
+
+@given(groups=GROUPS, batch=st.integers(1, 12), seed=SEEDS, step=st.integers(0, 10**9))
+def test_a_balanced_batch_has_as_many_of_each_group(groups: list[int], batch: int, seed: int, step: int):
+    groups = np.array(groups)
+    rows = BalancedStream(np.arange(len(groups)), groups, batch, seed).rows_at(step)
+    present = np.unique(groups)
+    counts = [np.count_nonzero(groups[rows] == group) for group in present]
+    assert max(counts) - min(counts) <= (1 if batch % len(present) else 0)
+
+
+@given(groups=GROUPS, seed=SEEDS)
+def test_within_its_group_every_row_comes_once_in_a_pass(groups: list[int], seed: int):
+    groups = np.array(groups)
+    count = len(np.unique(groups))
+    stream = BalancedStream(np.arange(len(groups)), groups, count, seed)  # one of each group in a step
+    for group in np.unique(groups):
+        size = np.count_nonzero(groups == group)
+        seen = np.concatenate([stream.rows_at(step) for step in range(size, 2 * size)])  # its second pass
+        assert sorted(seen[groups[seen] == group]) == sorted(np.flatnonzero(groups == group))
+
+
+@pytest.mark.parametrize("kind", [BalancedStream, WeightedStream])
+@given(groups=GROUPS, world=st.integers(1, 4), share=st.integers(1, 5), seed=SEEDS, step=st.integers(0, 10**9))
+def test_the_shares_of_ranks_are_the_batch_of_one(kind, groups, world: int, share: int, seed: int, step: int):
+    groups, rows = np.array(groups), 3 * np.arange(len(groups))
+    alone = kind(rows, groups, world * share, seed).rows_at(step)
+    shares = [kind(rows, groups, world * share, seed, rank, world).rows_at(step) for rank in range(world)]
+    np.testing.assert_array_equal(np.concatenate(shares), alone)
+
+
+def test_in_expectation_groups_are_as_frequent_and_rows_within_them():
+    groups = np.array([0] * 3 + [1] * 12)
+    stream = WeightedStream(np.arange(15), groups, 50, seed=1)
+    rows = np.concatenate([stream.rows_at(step) for step in range(200)])
+    assert chisquare(np.bincount(groups[rows])).pvalue > 1e-3
+    for group in (0, 1):
+        assert chisquare(np.bincount(rows, minlength=15)[groups == group]).pvalue > 1e-3
+
+
+def test_groups_must_be_of_the_rows():
+    with pytest.raises(ValueError, match=r"groups must be of shape \(3,\), as rows are, got \(2,\)"):
+        BalancedStream(np.arange(3), np.arange(2), 2, seed=0)
+
+
+def test_epochs_are_samples_seen():
+    assert Stream(np.arange(40), 16, seed=0).epochs_at(5) == 2.0

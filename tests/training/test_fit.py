@@ -11,11 +11,11 @@ import torch
 from okapi.data.batches import Inputs
 from okapi.data.dataset import DATA, Dataset, Source
 from okapi.data.task import Task
-from okapi.training import NotFiniteError, RunError, make_config, resume, train
+from okapi.training import ConfigError, NotFiniteError, RunError, make_config, resume, train
 from okapi.training.checkpoints import read_newest
 from okapi.training.devices import make_fabric
 from okapi.training.fit import fit
-from okapi.training.parts import build_parts
+from okapi.training.parts import build_batches, build_parts
 from okapi.training.run_directory import RunDirectory
 
 SPLIT = np.repeat(["train", "unlabelled", "id_val", "ood_val"], 12)
@@ -77,6 +77,30 @@ def test_all_tasks_train(kind, sets, own_data, tmp_path):
     results = train(config(OKAPI), tmp_path / "run")
     assert results["selection"]["metric"] == metric
     assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("sampling", ["class_balanced", "domain_balanced", "class_balanced_in_expectation", "uniform"])
+def test_batches_are_balanced_if_wanted(sampling, own_data):
+    target = torch.tensor([0] * 9 + [1] * 3 + [0] * 36)
+    own_data(target=target, domain=np.tile([0, 0, 1], 16))
+    chosen = config(OKAPI, sampling=sampling, unlabelled_sampling="domain_balanced")
+    batches = build_batches(chosen, build_parts(chosen), None)
+    classes = torch.cat([batches[step].labelled.target for step in range(60)]).reshape(60, 4).sum(1)
+    domains = torch.cat([batches[step].labelled.domain for step in range(60)]).reshape(60, 4).sum(1)
+    assert all(batches[step].unlabelled.domain.sum() == 2 for step in range(5))
+    assert (classes == 2).all() == (sampling == "class_balanced")
+    assert (domains == 2).all() == (sampling == "domain_balanced")
+    assert (classes.float().mean() > 1.5) == sampling.startswith("class")  # of four; uniform: one
+
+
+def test_balancing_needs_classes_and_single_domains(own_data, tmp_path):
+    task, target, _ = KINDS["regression"]
+    own_data(task=task, target=target)
+    with pytest.raises(ConfigError, match=r"training.sampling class_balanced needs classes, the task is regression"):
+        train(config(sampling="class_balanced"), tmp_path / "run")
+    own_data(domain=torch.ones(48, 2, dtype=torch.bool))
+    with pytest.raises(ConfigError, match=r"training.sampling domain_balanced needs one domain a sample"):
+        train(config(sampling="domain_balanced"), tmp_path / "run")
 
 
 class Pictures:

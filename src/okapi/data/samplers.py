@@ -103,16 +103,89 @@ class Stream:
         if step < 0:
             raise IndexError(f"step must be 0 or more, got {step}")
         share = self.batch_size // self.world
-        start = step * self.batch_size + self.rank * share
-        positions = np.arange(start, start + share)
-        epochs, places = np.divmod(positions, len(self.rows))
-        chosen = np.empty(share, dtype=np.int64)
-        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-            now = epochs == epoch
-            chosen[now] = _order(len(self.rows), self.seed, epoch)(places[now])
-        return self.rows[chosen]
+        return self.rows[self._draw(step, slice(self.rank * share, (self.rank + 1) * share))]
+
+    def epochs_at(self, step: int) -> float:
+        """Return how often the rows have been seen before a step, on average."""
+        return step * self.batch_size / len(self.rows)
+
+    def _draw(self, step: int, share: slice) -> Integers:
+        """Return which of the rows are in a share of the batch of a step."""
+        return _shuffled(len(self.rows), step * self.batch_size + np.arange(share.start, share.stop), (self.seed,))
 
 
-@lru_cache(maxsize=8)  # of each stream the pass it is in, and the next
-def _order(n: int, seed: int, epoch: int) -> Permutation:
-    return Permutation(n, (seed, epoch))
+class BalancedStream(Stream):
+    """Batches in which every group, a class or a domain, has as many rows as any other.
+
+    Where the groups do not divide the batch they differ by one row, and take turns in having it. Within its group each
+    row comes once in every pass; a small group is passed through more often than a large one.
+
+    Parameters
+    ----------
+    rows : tensor or array (n,), int64
+    groups : tensor or array (n,), int64
+        The group of each row.
+    batch_size, seed, rank, world
+        As of `Stream`.
+
+    Examples
+    --------
+    >>> stream = BalancedStream(np.arange(5), np.array([0, 0, 0, 0, 1]), batch_size=4, seed=0)
+    >>> int((stream.rows_at(7) == 4).sum())  # the only one of its group is half of the batch
+    2
+    """
+
+    def __init__(
+        self,
+        rows: Tensor | NDArray[Any],
+        groups: Tensor | NDArray[Any],
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        super().__init__(rows, batch_size, seed, rank, world)
+        groups = np.asarray(groups)
+        if groups.shape != self.rows.shape:
+            raise ValueError(f"groups must be of shape {self.rows.shape}, as rows are, got {groups.shape}")
+        _, number = np.unique(groups, return_inverse=True)
+        order = np.argsort(number, kind="stable")
+        self.members: list[Integers] = np.split(order, np.cumsum(np.bincount(number))[:-1])
+
+    def _draw(self, step: int, share: slice) -> Integers:
+        turns, group = np.divmod(step * self.batch_size + np.arange(share.start, share.stop), len(self.members))
+        chosen = np.empty(len(group), dtype=np.int64)
+        for number in np.unique(group):
+            now = group == number
+            members = self.members[number]
+            chosen[now] = members[_shuffled(len(members), turns[now], (self.seed, int(number)))]
+        return chosen
+
+
+class WeightedStream(BalancedStream):
+    """Batches in which every group is as frequent as any other in expectation: each row is drawn anew, as WILDS does.
+
+    A group is drawn, all with the same probability, then a row of it; so a row may come twice in a batch.
+    """
+
+    def _draw(self, step: int, share: slice) -> Integers:
+        # Philox turns a counter into numbers: any step is drawn without those before it.
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, 0], counter=[0, 0, 0, step]))
+        group = rng.integers(len(self.members), size=self.batch_size)[share]
+        place = rng.random(self.batch_size)[share]
+        return np.array([self.members[g][int(p * len(self.members[g]))] for g, p in zip(group, place, strict=True)])
+
+
+def _shuffled(n: int, positions: Integers, seed: tuple[int, ...]) -> Integers:
+    """Return what stands at ascending positions of an endless sequence in which pass after pass is shuffled."""
+    epochs, places = np.divmod(positions, n)
+    chosen = np.empty(len(positions), dtype=np.int64)
+    for epoch in range(int(epochs[0]), int(epochs[-1]) + 1) if len(positions) else ():
+        now = epochs == epoch
+        chosen[now] = _order(n, (*seed, epoch))(places[now])
+    return chosen
+
+
+@lru_cache(maxsize=512)  # of each stream, or each of its groups, the pass it is in and the next
+def _order(n: int, seed: tuple[int, ...]) -> Permutation:
+    return Permutation(n, seed)

@@ -9,11 +9,12 @@ from torch import Tensor
 from okapi.algorithms import ALGORITHMS, Algorithm, Okapi
 from okapi.data.dataset import DATA, Dataset
 from okapi.data.loading import Batches
-from okapi.data.samplers import Stream
+from okapi.data.samplers import BalancedStream, Stream, WeightedStream
 from okapi.models import Network, build
 from okapi.training.config import Config, ConfigError
 from okapi.training.seeds import derived_seed, seed_everything
 from okapi.training.selection import make_selector
+from okapi.training.settings import Sampling
 
 
 class Parts(NamedTuple):
@@ -65,13 +66,20 @@ def build_batches(config: Config, parts: Parts, matches: Tensor | None, rank: in
     """
     settings, dataset, needs = config.training, parts.dataset, parts.algorithm.needs
 
-    def stream(split: str, batch: int) -> Stream:
-        return Stream(dataset.rows(split), batch, derived_seed(config.seed, split), rank, world)
+    def stream(split: str, batch: int, sampling: Sampling) -> Stream:
+        rows, seed = dataset.rows(split), derived_seed(config.seed, split)
+        if sampling == "uniform":
+            return Stream(rows, batch, seed, rank, world)
+        kind = WeightedStream if sampling == "class_balanced_in_expectation" else BalancedStream
+        groups = dataset.domain if sampling == "domain_balanced" else dataset.target
+        return kind(rows, groups[rows], batch, seed, rank, world)
 
     return Batches(
         dataset,
-        labelled=stream("train", settings.labelled_batch),
-        unlabelled=stream("unlabelled", settings.unlabelled_batch) if needs.unlabelled else None,
+        labelled=stream("train", settings.labelled_batch, settings.sampling),
+        unlabelled=stream("unlabelled", settings.unlabelled_batch, settings.unlabelled_sampling)
+        if needs.unlabelled
+        else None,
         seed=derived_seed(config.seed, "views"),
         strong=needs.strong,
         matches=matches if needs.matches else None,
@@ -91,6 +99,11 @@ def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> Non
             raise ConfigError(f"training.{key} is {batch}, but split {split!r} has only {count} samples")
         if batch % world:
             raise ConfigError(f"training.{key} must be a multiple of the {world} processes, got {batch}")
+    if settings.sampling.startswith("class") and dataset.task.kind != "classification":
+        raise ConfigError(f"training.sampling {settings.sampling} needs classes, the task is {dataset.task.kind}")
+    for key in ("sampling", "unlabelled_sampling"):
+        if getattr(settings, key) == "domain_balanced" and dataset.domain.ndim == 2:
+            raise ConfigError(f"training.{key} domain_balanced needs one domain a sample, these have sets of them")
     make_selector(settings, dataset.task)
     if settings.selector != "last" and not len(dataset.rows(settings.selector)):
         raise ConfigError(f"training.selector is {settings.selector}, but split {settings.selector!r} has no samples")

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Tracker: TypeAlias = Literal["tensorboard", "wandb"]
+Sampling: TypeAlias = Literal["uniform", "class_balanced", "class_balanced_in_expectation", "domain_balanced"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,11 @@ class TrainingSettings:
         Labelled samples of a batch, of all processes together.
     unlabelled_batch : int
         Unlabelled samples of a batch, of all processes together; not used by erm.
+    sampling : {"uniform", "class_balanced", "class_balanced_in_expectation", "domain_balanced"}
+        How labelled samples are drawn: each once in every pass; as many of each class, or domain, in every batch; or
+        classes as frequent on average only.
+    unlabelled_sampling : {"uniform", "domain_balanced"}
+        The same of unlabelled samples, whose classes are not known.
     accumulate : int
         Batches whose gradients are added up for one optimiser step.
     learning_rate : float
@@ -70,6 +76,8 @@ class TrainingSettings:
     steps: int
     labelled_batch: int = 32
     unlabelled_batch: int = 32
+    sampling: Sampling = "uniform"
+    unlabelled_sampling: Literal["uniform", "domain_balanced"] = "uniform"
     accumulate: int = 1
     learning_rate: float = 1e-4
     final_learning_rate: float = 5e-7
