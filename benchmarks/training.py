@@ -213,7 +213,7 @@ def measure_matching(settings: dict[str, Any], pool: int, rounds: int, width: in
     domain = torch.arange(2 * pool) // pool
 
     def join_keys() -> tuple[Tensor, Tensor]:
-        return torch.cat([new, bank.rows()]), torch.cat([domain, consistency.domains.rows()])
+        return bank.after(new), torch.cat([domain, consistency.domains.rows()])
 
     keys, key_domain = join_keys()
     score = consistency.scorer.scores(consistency.scorer(keys))
