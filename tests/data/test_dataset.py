@@ -1,12 +1,11 @@
-from dataclasses import replace
-from pathlib import Path
+import inspect
+import re
+from dataclasses import fields
 
-import numpy as np
 import pytest
 import torch
 
-from okapi.data.dataset import DATA, SPLITS, ArraysSettings, Dataset, arrays_dataset
-from okapi.data.formats import TableError
+from okapi.data.dataset import DATA, SPLITS, Dataset
 from okapi.data.task import Task
 from okapi.data.views import Noise, Views
 
@@ -69,6 +68,15 @@ REFUSED = {
     r"domain must be of shape \(n,\) and int64.*torch.float32": {"domain": torch.zeros(6)},
     r"\(n, 2\) and bool; got shape \(6, 3\)": {"domain": torch.zeros(6, 3, dtype=torch.bool)},
     r"one size: sample '0' is \(1, 8, 8\), sample '4' is \(1, 8, 9\) \(row 4\)": {"inputs": PICTURES},
+    r"class_names must be one for each of 2 outputs, got 3": {"class_names": ("a", "b", "c")},
+    r"groups must be of shape \(6, 1\) and bool, got shape \(6, 2\)": {
+        "groups": torch.zeros(6, 2, dtype=torch.bool),
+        "group_names": ("urban",),
+    },
+    r"groups must be of shape \(6, 2\) and bool, got .* torch.int64": {
+        "groups": torch.zeros(6, 2, dtype=torch.int64),
+        "group_names": ("rural", "urban"),
+    },
     r"views are of tensors": {"inputs": {"x": torch.zeros(6, 4)}, "views": Views(train=Noise(1.0))},
 }
 
@@ -102,79 +110,29 @@ def test_sizes_of_what_is_read_on_demand_are_compared_when_it_is_read():
         data.read([1, 4])
 
 
-# Arrays of one's own
+def test_verify_reads_files_through_and_leaves_what_is_in_memory():
+    class Files:
+        checked = 0
 
-ARRAYS = {
-    "x": np.arange(24.0).reshape(6, 4),
-    "y": np.array([0, 2, -1, 1, 0, 1]),
-    "domain": np.array(["rome", "oslo", "rome", "rome", "oslo", "rome"]),
-    "split": np.array(["train", "train", "unlabelled", "ood_val", "train", "ood_test"]),
-}
+        def __len__(self) -> int:
+            return 6
 
+        def __getitem__(self, row: int) -> torch.Tensor:
+            return PICTURES[0]
 
-def saved(folder: Path, **changes) -> ArraysSettings:
-    np.savez(folder / "data.npz", **ARRAYS | changes)
-    return ArraysSettings(path=str(folder / "data.npz"))
+        def check(self) -> None:
+            self.checked += 1
 
-
-def test_arrays_are_read(tmp_path: Path):
-    data = arrays_dataset(saved(tmp_path))
-    assert (data.inputs.dtype, data.target.dtype, data.domain.dtype) == (torch.float32, torch.int64, torch.int64)
-    assert data.domain_names == ("oslo", "rome")
-    assert data.domain.tolist() == [1, 0, 1, 1, 0, 1]
-    assert data.task == Task("classification", 3)
-    assert data.views == Views()
-    settings = replace(saved(tmp_path, name=np.array(list("abcdef"))), ids="name", outputs=5, strong_noise=0.5)
-    data = DATA["arrays"].build(settings)
-    assert (data.ids, data.task.outputs, data.views) == (list("abcdef"), 5, Views(strong=Noise(0.5)))
-    assert arrays_dataset(saved(tmp_path, domain=np.array([9, 7, 9, 9, 7, 9]))).domain_names == ("7", "9")
+    files = Files()
+    dataset(inputs=files).verify()
+    assert files.checked == 1
+    dataset().verify()
 
 
-def test_arrays_of_other_tasks(tmp_path: Path):
-    settings = replace(saved(tmp_path, y=np.array([1, 2.5, np.nan, 1, 1, 1])), task="regression")
-    assert arrays_dataset(settings).target.dtype == torch.float32
-    settings = replace(saved(tmp_path, y=np.ones((6, 3), dtype=bool)), task="multilabel")
-    data = arrays_dataset(settings)
-    assert (data.task, data.target.dtype) == (Task("multilabel", 3), torch.float32)
-    sets = np.array([[True, False, True]] * 6)
-    assert arrays_dataset(saved(tmp_path, domain=sets)).domain_names == ("0", "1", "2")
-
-
-ARRAY_ERRORS = {
-    r"array 'x', row 3 is not finite": {"x": np.where(np.arange(6)[:, None] == 3, np.inf, 1.0)},
-    r"array 'x' must be numbers of shape \(n, ...\), got <U1": {"x": np.array(list("abcdef"))},
-    r"array 'x' has 2 rows, array 'y' is of shape \(6,\)": {"x": np.ones((2, 4))},
-    r"array 'x', row 0 is not finite in float32": {"x": np.full((6, 4), 1e300)},
-    r"array 'y': target of row 4 must be a whole number from 0 to 2, got -3": {"y": np.array([0, 2, -1, 1, -3, 1])},
-    r"array 'y': target must be of shape \(n,\) for classification": {"y": np.ones(6)},
-    r"array 'split': split of row 0 must be one of .* got 'fit'": {"split": np.array(6 * ["fit"])},
-    r"array 'domain' must be whole numbers or str": {"domain": np.ones(6)},
-    r"array 'domain': domain must be of shape \(n,\) and int64": {"domain": np.ones((6, 2))},
-    r"array 'domain' is of shape \(\)": {"domain": np.array("rome")},
-    r"array 'split': split must be of shape \(n,\)": {"split": np.array(6 * [["train"]])},
-    r"array 'split': split must name at least one sample 'train'": {"split": np.array(6 * ["id_val"])},
-    r"array 'y' must be numbers, got <U1": {"y": np.array(list("abcdef"))},
-}
-
-
-@pytest.mark.parametrize("words", ARRAY_ERRORS)
-def test_errors_name_file_array_and_row(tmp_path: Path, words: str):
-    settings = saved(tmp_path, **ARRAY_ERRORS[words])
-    with pytest.raises(TableError, match=words) as caught:
-        arrays_dataset(settings)
-    assert str(caught.value).startswith(settings.path)
-
-
-def test_files_that_are_not_npz(tmp_path: Path):
-    settings = saved(tmp_path)
-    with pytest.raises(TableError, match=r"has no array 'label'; it has 'x', 'y', 'domain', 'split'"):
-        arrays_dataset(replace(settings, target="label"))
-    with pytest.raises(TableError, match=r"none.npz does not exist"):
-        arrays_dataset(replace(settings, path=str(tmp_path / "none.npz")))
-    with pytest.raises(TableError, match="is not a file"):
-        arrays_dataset(replace(settings, path=str(tmp_path)))
-    Path(settings.path).write_bytes(Path(settings.path).read_bytes()[:500])
-    with pytest.raises(TableError, match=r"data.npz cannot be read"):
-        arrays_dataset(settings)
-    with pytest.raises(TableError, match=r"data.npz cannot be read"):
-        arrays_dataset(saved(tmp_path, x=np.array([[object()]] * 6)))
+@pytest.mark.parametrize("name", DATA)
+def test_every_setting_of_a_data_set_is_explained(name: str):
+    settings = DATA[name].settings
+    assert settings.name == name
+    text = "".join(inspect.getdoc(kind) or "" for kind in settings.__mro__)
+    explained = {word for line in re.findall(r"^([\w, ]+) : ", text, re.MULTILINE) for word in line.split(", ")}
+    assert {field.name for field in fields(settings)} <= explained

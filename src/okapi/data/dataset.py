@@ -1,23 +1,26 @@
 """What a data set is: samples with targets, domains and splits; and the data sets that a configuration may name."""
 
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from okapi.data.arrays import ArraysSettings, arrays_dataset
 from okapi.data.batches import Inputs, take
-from okapi.data.formats import TableError, listed
+from okapi.data.folders import ImageFolderSettings, image_folder_dataset
+from okapi.data.formats import listed
 from okapi.data.sites import SitesSettings, sites_dataset
-from okapi.data.task import Kind, Task
-from okapi.data.views import Noise, Views
+from okapi.data.table_dataset import TableSettings, table_dataset
+from okapi.data.task import Task
+from okapi.data.views import Views
+from okapi.data.wilds.civilcomments import CivilCommentsSettings, civilcomments_dataset
+from okapi.data.wilds.iwildcam import IWildCamSettings, iwildcam_dataset
+from okapi.data.wilds.poverty import PovertySettings, poverty_dataset
 
 SPLITS = ("train", "unlabelled", "id_val", "ood_val", "id_test", "ood_test")
 
@@ -28,6 +31,14 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, row: int, /) -> Inputs: ...
+
+
+@runtime_checkable
+class Files(Protocol):
+    """Samples in files that may be broken."""
+
+    def check(self) -> None:
+        """Read every file through, and name those that are broken, all at once."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +60,12 @@ class Dataset:
         By what a sample is called; by default its row number.
     views : Views
         How samples are distorted in training; by default not at all.
+    class_names : tuple of str, optional
+        What classes are called, or labels.
+    groups : tensor (n, G), bool, optional
+        Which groups a sample belongs to, of those that evaluation looks at where they are not the domains.
+    group_names : tuple of str
+        What they are called.
 
     Examples
     --------
@@ -70,6 +87,9 @@ class Dataset:
     domain_names: tuple[str, ...]
     ids: Sequence[str] = ()
     views: Views = field(default_factory=Views)
+    class_names: tuple[str, ...] = ()
+    groups: Tensor | None = None
+    group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", np.asarray(self.split, dtype=np.str_))
@@ -109,7 +129,8 @@ class Dataset:
     def check(self) -> None:
         """Refuse a data set that cannot be learnt from, naming the first row that is wrong.
 
-        Sizes of inputs are compared where they lie in memory; files are compared when they are read.
+        Sizes of inputs are compared where they lie in memory; files are compared when they are read, and ``verify``
+        reads them all.
         """
         self._check_lengths()
         split = np.asarray(self.split)
@@ -123,10 +144,19 @@ class Dataset:
         labelled = torch.from_numpy(np.flatnonzero(split != "unlabelled"))
         self.task.check_target(self.target[labelled], labelled)
         self._check_domain()
+        self._check_groups()
         if isinstance(self.inputs, list | tuple):
             self._check_sizes(self.inputs, range(len(self)))
         if isinstance(self.sample(0), Mapping) and (self.views.train or self.views.strong):
             raise ValueError("views are of tensors, got inputs that are mappings")
+
+    def verify(self) -> None:
+        """Read every sample's file through, and name those that are broken, all at once.
+
+        It takes as long as a pass over the data; samples that are in memory need none.
+        """
+        if isinstance(self.inputs, Files):
+            self.inputs.check()
 
     def _check_lengths(self) -> None:
         parts = self.inputs.items() if isinstance(self.inputs, Mapping) else [("inputs", self.inputs)]
@@ -134,6 +164,10 @@ class Dataset:
         for name, part in lengths:
             if len(part) != len(self):
                 raise ValueError(f"{name} must have a row for each of the {len(self)} targets, got {len(part)}")
+        if self.class_names and len(self.class_names) != self.task.outputs:
+            raise ValueError(
+                f"class_names must be one for each of {self.task.outputs} outputs, got {len(self.class_names)}"
+            )
         if len(set(self.ids)) < len(self):
             name, _ = Counter(self.ids).most_common(1)[0]
             rows = [row for row, other in enumerate(self.ids) if other == name]
@@ -162,78 +196,14 @@ class Dataset:
             row = int(bad[0])
             raise ValueError(f"domain of row {row} must be from 0 to {count - 1}, got {int(domain[row])}")
 
-
-@dataclass(frozen=True, kw_only=True)
-class ArraysSettings:
-    """Arrays or embeddings of your own, in one file that ``numpy.savez`` wrote.
-
-    Parameters
-    ----------
-    path : str
-        The npz file.
-    inputs : str
-        Name of the array of inputs, (n, ...), numbers.
-    target : str
-        Name of the targets: (n,) classes from 0; (n,) or (n, D) numbers; or (n, C) of 0 and 1. Of an unlabelled sample
-        -1 or NaN will do.
-    domain : str
-        Name of the domains: (n,) numbers or str; or (n, S), bool, for samples of several domains.
-    split : str
-        Name of the splits, (n,) of str: train, unlabelled, id_val, ood_val, id_test or ood_test.
-    ids : str, optional
-        Name of an array (n,) by whose values samples are called.
-    task : {"classification", "regression", "multilabel"}
-    outputs : int, optional
-        How many classes there are; by default the largest target and one.
-    train_noise, strong_noise : float
-        Standard deviation of the noise that is added to the train view and to the strong view.
-    """
-
-    name: ClassVar[str] = "arrays"
-    path: str
-    inputs: str = "x"
-    target: str = "y"
-    domain: str = "domain"
-    split: str = "split"
-    ids: str | None = None
-    task: Kind = "classification"
-    outputs: int | None = None
-    train_noise: float = 0.0
-    strong_noise: float = 0.0
-
-
-def arrays_dataset(settings: ArraysSettings) -> Dataset:
-    """Read a data set from arrays; what is wrong is told with the file, the array and the row."""
-    path = Path(settings.path)
-    wanted = [settings.inputs, settings.target, settings.domain, settings.split]
-    arrays = _load(path, wanted + ([settings.ids] if settings.ids else []))
-    inputs = _numbers(path, settings.inputs, arrays[settings.inputs])
-    if odd := [name for name, array in arrays.items() if array.shape[:1] != (len(inputs),)]:
-        rows = f"array {settings.inputs!r} has {len(inputs)} rows"
-        raise TableError(f"{path}: {rows}, array {odd[0]!r} is of shape {arrays[odd[0]].shape}")
-    domain, names = _domains(path, settings.domain, arrays[settings.domain])
-    target, split = arrays[settings.target], arrays[settings.split].astype(np.str_)
-    if target.dtype.kind not in "biuf":
-        raise TableError(f"{path}: array {settings.target!r} must be numbers, got {target.dtype}")
-    classes = settings.task == "classification" and target.dtype.kind in "biu"
-    outputs = _outputs(settings.task, target) if settings.outputs is None else settings.outputs
-    try:
-        dataset = Dataset(
-            inputs=torch.from_numpy(inputs),
-            target=torch.from_numpy(target.astype(np.int64 if classes else np.float32)),
-            domain=torch.from_numpy(domain),
-            split=split,
-            task=Task(settings.task, outputs),
-            domain_names=names,
-            ids=arrays[settings.ids].astype(np.str_).tolist() if settings.ids else (),
-            views=Views(train=_noise(settings.train_noise), strong=_noise(settings.strong_noise)),
-        )
-        dataset.check()
-    except (ValueError, TypeError) as error:
-        role = str(error).split()[0]
-        array = f"array {getattr(settings, role)!r}: " if role in ("inputs", "target", "domain", "split", "ids") else ""
-        raise TableError(f"{path}: {array}{error}") from error
-    return dataset
+    def _check_groups(self) -> None:
+        if self.groups is None:
+            return
+        shape = (len(self), len(self.group_names))
+        if self.groups.dtype != torch.bool or tuple(self.groups.shape) != shape:
+            raise ValueError(
+                f"groups must be of shape {shape} and bool, got shape {tuple(self.groups.shape)} of {self.groups.dtype}"
+            )
 
 
 class Source(NamedTuple):
@@ -246,59 +216,12 @@ class Source(NamedTuple):
 DATA: dict[str, Source] = {
     "sites": Source(SitesSettings, sites_dataset),
     "arrays": Source(ArraysSettings, arrays_dataset),
+    "image_folder": Source(ImageFolderSettings, image_folder_dataset),
+    "table": Source(TableSettings, table_dataset),
+    "iwildcam": Source(IWildCamSettings, iwildcam_dataset),
+    "poverty": Source(PovertySettings, poverty_dataset),
+    "civilcomments": Source(CivilCommentsSettings, civilcomments_dataset),
 }
-
-
-def _load(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        raise TableError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
-    if not zipfile.is_zipfile(path):
-        raise TableError(f"{path} cannot be read: it is no npz file, or it is cut short")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if missing := [name for name in names if name not in file]:
-                raise TableError(f"{path} has no array {listed(missing)}; it has {listed(file)}")
-            return {name: file[name] for name in names}
-    except TableError:
-        raise
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
-        raise TableError(f"{path} cannot be read: {error}") from error
-
-
-def _numbers(path: Path, name: str, array: NDArray[Any]) -> NDArray[np.float32]:
-    if array.dtype.kind not in "biuf" or array.ndim < 2:
-        raise TableError(
-            f"{path}: array {name!r} must be numbers of shape (n, ...), got {array.dtype} of shape {array.shape}"
-        )
-    with np.errstate(over="ignore"):  # what is too large for float32 is told below
-        numbers = array.astype(np.float32)
-    finite = np.isfinite(numbers).all(axis=tuple(range(1, array.ndim)))
-    if not finite.all():
-        raise TableError(f"{path}: array {name!r}, row {int(finite.argmin())} is not finite in float32")
-    return numbers
-
-
-def _domains(path: Path, name: str, domain: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Return domains as numbers of their sorted names, or, if they are sets, as they are."""
-    if domain.ndim == 2:
-        return domain, tuple(str(number) for number in range(domain.shape[1]))
-    if domain.ndim != 1 or domain.dtype.kind not in "biuU":
-        raise TableError(
-            f"{path}: array {name!r} must be whole numbers or str of shape (n,), or bool of shape (n, S); "
-            f"got {domain.dtype} of shape {domain.shape}"
-        )
-    values, numbers = np.unique(domain, return_inverse=True)
-    return numbers.astype(np.int64), tuple(str(value) for value in values)
-
-
-def _outputs(task: Kind, target: NDArray[Any]) -> int:
-    if task == "classification":
-        return int(target.max(initial=1)) + 1 if target.dtype.kind in "iu" else 2
-    return target.shape[1] if target.ndim == 2 else 1
-
-
-def _noise(std: float) -> Noise | None:
-    return Noise(std) if std else None
 
 
 def _shape(sample: Inputs) -> Any:

@@ -1,0 +1,123 @@
+"""Image folders, ``domain/class/*.jpg``: PACS, Office-Home and any other of DomainBed's layout."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+
+from okapi.data.formats import listed
+from okapi.data.images import SUFFIXES, ImageFiles, ImageSettings
+from okapi.data.splits import SplitSettings, names_of, unseen_classes
+from okapi.data.task import Task
+
+if TYPE_CHECKING:  # it knows all data sets, this one too
+    from okapi.data.dataset import Dataset
+
+LAYOUT = """\
+  domain/class/picture.jpg    a labelled picture; folders in a class are looked into
+  domain/picture.jpg          a picture of no known class, which is unlabelled"""
+
+
+class FolderError(ValueError):
+    """A folder that does not look as it must; the message says what is missing and how it must look."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolderSettings(ImageSettings, SplitSettings):
+    """Pictures in folders by domain and class; other keys are those of ImageSettings and SplitSettings.
+
+    Parameters
+    ----------
+    root : str
+        The folder of the domains.
+    domains : str or tuple of str
+        Which of its folders are domains; by default all.
+    """
+
+    name: ClassVar[str] = "image_folder"
+    root: str
+    domains: str | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        ImageSettings.__post_init__(self)
+        SplitSettings.__post_init__(self)
+
+
+def image_folder_dataset(settings: ImageFolderSettings) -> "Dataset":
+    """Return the data set of an image folder; a sample's id is its path from the root."""
+    from okapi.data.dataset import Dataset
+
+    root = Path(settings.root)
+    found = list(_pictures(root, names_of(settings.domains)))
+    class_names = sorted({picture.label for picture in found if picture.label is not None})
+    if len(class_names) < 2:
+        got = listed(class_names) or "none"
+        raise FolderError(f"{root} must have two classes or more, got {got}. Wanted:\n{LAYOUT}")
+    number = {name: row for row, name in enumerate(class_names)}
+    target = np.array([-1 if picture.label is None else number[picture.label] for picture in found])
+    domain_names, domain = np.unique([picture.domain for picture in found], return_inverse=True)
+    split = settings.divide(domain_names[domain], labelled=target >= 0, classes=target)
+    if (unseen := unseen_classes(target, split)).any():
+        row = int(unseen.argmax())
+        raise FolderError(
+            f"{root / found[row].name} is of class {class_names[target[row]]!r} and in {split[row]}, but train has no "
+            f"picture of that class ({int(unseen.sum())} such pictures)"
+        )
+    names = [picture.name for picture in found]
+    return Dataset(
+        inputs=ImageFiles(root, names, settings),
+        target=torch.from_numpy(target),
+        domain=torch.from_numpy(domain.astype(np.int64)),
+        split=split,
+        task=Task("classification", len(class_names)),
+        domain_names=tuple(domain_names.tolist()),
+        ids=names,
+        class_names=tuple(class_names),
+    )
+
+
+class _Picture(NamedTuple):
+    domain: str
+    label: str | None
+    name: str  # path from the root
+
+
+def _pictures(root: Path, domains: tuple[str, ...]) -> Iterator[_Picture]:
+    """Yield the pictures of a folder, in the order of their names."""
+    if not root.is_dir():
+        raise FolderError(f"{root} {'is not a folder' if root.exists() else 'does not exist'}. Wanted:\n{LAYOUT}")
+    folders = [folder.name for folder in _inside(root) if folder.is_dir()]
+    if missing := [name for name in domains if name not in folders]:
+        raise FolderError(f"{root} has no folder {listed(missing)}; it has {listed(folders)}")
+    if not folders:
+        raise FolderError(f"{root} has no folders, one for each domain. Wanted:\n{LAYOUT}")
+    for domain in domains or folders:
+        pictures = list(_pictures_of(root, domain))
+        if not pictures:
+            suffixes = ", ".join(SUFFIXES)
+            raise FolderError(f"{root / domain} has no pictures ({suffixes}) in folders of classes. Wanted:\n{LAYOUT}")
+        yield from pictures
+
+
+def _pictures_of(root: Path, domain: str) -> Iterator[_Picture]:
+    for entry in _inside(root / domain):
+        if not entry.is_dir():
+            if _is_picture(entry.name):
+                yield _Picture(domain, None, f"{domain}/{entry.name}")
+            continue
+        for folder, inner, files in os.walk(entry):
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            for file in sorted(filter(_is_picture, files)):
+                yield _Picture(domain, entry.name, (Path(folder) / file).relative_to(root).as_posix())
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+
+
+def _is_picture(name: str) -> bool:
+    return not name.startswith(".") and name.lower().endswith(SUFFIXES)

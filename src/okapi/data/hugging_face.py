@@ -1,0 +1,133 @@
+"""Data sets of the Hugging Face library ``datasets``, which is imported only where one is given."""
+
+import io
+from collections.abc import Mapping
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from okapi.data.formats import TableError, listed
+from okapi.data.images import ImageSettings, Pictures
+from okapi.data.splits import names_of
+from okapi.data.table_dataset import ColumnSettings, Inputs, TableRows, check_features, check_names
+from okapi.data.text import Texts
+
+if TYPE_CHECKING:
+    from okapi.data.dataset import Dataset
+
+_SOURCE = "the Hugging Face data set"
+
+
+def hugging_face_dataset(
+    data: Any, settings: ColumnSettings, *, split_names: Mapping[str, str] | None = None
+) -> "Dataset":
+    """Return a data set of the library ``datasets`` as one of ours.
+
+    Parameters
+    ----------
+    data : datasets.Dataset, or mapping of str to such, as datasets.DatasetDict is
+        The parts of a mapping are splits and are called so, unless ``split_names`` has another name for them.
+    settings : ColumnSettings
+        Which column is what. A column of pictures is one of ``datasets.Image``; a column of ``ClassLabel`` is read by
+        the names of its classes.
+    split_names : mapping of str to str, optional
+        Their name of a split and ours, such as ``{"validation": "ood_val"}``; only for a mapping.
+
+    Examples
+    --------
+    >>> from datasets import load_dataset  # doctest: +SKIP
+    >>> columns = ColumnSettings(image="image", target="label", domain="domain", held_out="sketch")
+    >>> dataset = hugging_face_dataset(load_dataset("flwrlabs/pacs", split="train"), columns)  # doctest: +SKIP
+    """
+    if settings.cache is not None:
+        raise ValueError("cache is of pictures in files; the library datasets keeps its own, got one")
+    if isinstance(data, Mapping):
+        data = _joined(data, settings.split, dict(split_names or {}))
+    elif split_names is not None:
+        raise ValueError("split_names are of a mapping of data sets, got them for a single one")
+    inputs = [*names_of(settings.features), *(name for name in (settings.image, settings.text) if name is not None)]
+    check_names(_SOURCE, data.column_names, [*settings.label_columns(), *inputs])
+    if not len(data):
+        raise TableError(f"{_SOURCE} has no rows")
+    rows = TableRows(_frame(data, settings), settings, _SOURCE, first=0)
+    rows.check()
+    return rows.dataset(_inputs(data, rows, settings))
+
+
+class HuggingFacePictures(Pictures):
+    """Pictures of a column of ``datasets.Image``, each decoded when it is asked for.
+
+    Parameters
+    ----------
+    data : datasets.Dataset
+    column : str
+    settings : ImageSettings
+    """
+
+    def __init__(self, data: Any, column: str, settings: ImageSettings) -> None:
+        super().__init__(settings)
+        # As the files have them: what datasets decodes has lost its size limit and may have lost its EXIF data.
+        encoded = import_module("datasets").Image(decode=False)
+        self.column = column
+        self.data = data.select_columns([column]).cast_column(column, encoded)
+        self.check(settings.verify)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def called(self, row: int) -> str:
+        """Return the row and the column."""
+        return f"{_SOURCE}: row {row}, column {self.column!r}"
+
+    def source(self, row: int) -> str | IO[bytes]:
+        """Return the bytes of a picture, or the path of its file."""
+        picture = self.data[row][self.column]
+        if picture is None:
+            raise FileNotFoundError
+        return io.BytesIO(picture["bytes"]) if picture["bytes"] is not None else str(picture["path"])
+
+
+def _joined(parts: Mapping[str, Any], column: str | None, names: Mapping[str, str]) -> Any:
+    """Return the parts of a mapping as one, with a column of splits."""
+    if column is None:
+        raise ValueError("split must name the column that the parts' names are to stand in, got none")
+    if unknown := [name for name in names if name not in parts]:
+        raise ValueError(f"split_names must be of parts ({listed(parts)}), got {unknown[0]!r}")
+    marked = [
+        (part.remove_columns(column) if column in part.column_names else part).add_column(
+            column, [names.get(name, name)] * len(part)
+        )
+        for name, part in parts.items()
+    ]
+    return import_module("datasets").concatenate_datasets(marked)
+
+
+def _frame(data: Any, settings: ColumnSettings) -> pd.DataFrame:
+    """Return the columns of labels and text; classes by their names."""
+    wanted = [*settings.label_columns(), *([settings.text] if settings.text is not None else [])]
+    frame: pd.DataFrame = data.select_columns(wanted).to_pandas()
+    for name in wanted:
+        class_names = getattr(data.features[name], "names", None)
+        if class_names is not None:
+            frame[name] = frame[name].map(dict(enumerate(class_names)))  # -1 is no class
+    return frame
+
+
+def _inputs(data: Any, rows: TableRows, settings: ColumnSettings) -> Inputs:
+    if settings.text is not None:
+        return Texts(rows.texts(settings.text), settings)
+    if settings.image is not None:
+        return HuggingFacePictures(data, settings.image, settings)
+    columns, names = [], []
+    for name in names_of(settings.features):
+        values = data.with_format("numpy", columns=[name])[:][name]
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
+            raise TableError(
+                f"{_SOURCE}: column {name!r} must hold numbers, or lists of them of one length, for features"
+            )
+        block = values.reshape(len(values), -1)
+        columns.append(block)
+        names += [name] * block.shape[1]
+    return check_features(rows, np.concatenate(columns, axis=1), names)

@@ -1,0 +1,290 @@
+"""Which samples are trained on, chosen by and tested on: by column, by held-out domains, by fraction, by group."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from okapi.data.formats import listed
+
+Splits = NDArray[np.str_]
+
+_WIDTH = "<U10"  # as long as the longest name of a split
+_SPELLINGS = {"unlabeled": "unlabelled"}
+
+
+class SeenDomainWarning(UserWarning):
+    """A domain that is to tell how a model does elsewhere is one that it was trained on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSettings:
+    """How samples are split by their domains, where no column says it.
+
+    Parameters
+    ----------
+    held_out : str or tuple of str
+        Domain or domains to predict at: a part of each is unlabelled, the rest is ood_test.
+    validation : str or tuple of str
+        Domain or domains that are ood_val. All that is neither held out nor validation is the source.
+    unlabelled : float
+        Share of a held-out domain that is unlabelled.
+    id_val, id_test : float
+        Shares of the source that are id_val and id_test; the rest is train.
+    split_seed : int
+        By which shares are drawn.
+    fully_labelled : bool
+        Whether unlabelled samples join train with their labels: what could be reached if somebody labelled them.
+    """
+
+    held_out: str | tuple[str, ...] = ()
+    validation: str | tuple[str, ...] = ()
+    unlabelled: float = 0.5
+    id_val: float = 0.2
+    id_test: float = 0.0
+    split_seed: int = 0
+    fully_labelled: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("unlabelled", "id_val", "id_test"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        if self.id_val + self.id_test >= 1:
+            both = f"{self.id_val} and {self.id_test}"
+            raise ValueError(f"id_val and id_test must leave something to train on, got {both}")
+        if self.split_seed < 0:
+            raise ValueError(f"split_seed must be 0 or more, got {self.split_seed}")
+
+    def divide(
+        self,
+        domain: ArrayLike,
+        *,
+        labelled: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Splits:
+        """Return the split of each sample, by ``by_held_out``."""
+        split = by_held_out(
+            domain,
+            held_out=names_of(self.held_out),
+            validation=names_of(self.validation),
+            unlabelled=self.unlabelled,
+            id_val=self.id_val,
+            id_test=self.id_test,
+            seed=self.split_seed,
+            labelled=labelled,
+            classes=classes,
+            groups=groups,
+        )
+        if self.fully_labelled:
+            known = np.ones(len(split), dtype=bool) if labelled is None else np.asarray(labelled)
+            split[known & (split == "unlabelled")] = "train"
+        return split
+
+
+def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name or several as several."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def by_column(values: ArrayLike) -> Splits:
+    """Return splits (n,) that a column names; "unlabeled" will do for "unlabelled".
+
+    Which names there may be is for ``Dataset.check`` to say.
+
+    Examples
+    --------
+    >>> by_column(["train", "unlabeled"]).tolist()
+    ['train', 'unlabelled']
+    """
+    given = np.asarray(values, dtype=np.str_)
+    names, numbers = np.unique(given, return_inverse=True)
+    spelled = np.array([_SPELLINGS.get(name, name) for name in names.tolist()], dtype=np.str_)
+    return spelled[numbers.reshape(given.shape)]
+
+
+def by_fraction(
+    count: int,
+    parts: Mapping[str, float],
+    rest: str,
+    *,
+    seed: int | Sequence[int],
+    classes: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+) -> Splits:
+    """Return a split for each of ``count`` samples, drawn by a seed.
+
+    Parameters
+    ----------
+    count : int
+    parts : mapping of str to float
+        Share of each split but one, rounded down to whole samples.
+    rest : str
+        The split that gets all others.
+    seed : int or sequence of int
+    classes : array (count,), optional
+        Of each value one sample, at least, stays in ``rest`` as long as there is room: so training knows all classes.
+    groups : array (count,) or (count, m), optional
+        Samples that have the same value, or the same row of values, stay together: places that recur, or patients. A
+        share is then as large as whole groups allow without exceeding it.
+
+    Examples
+    --------
+    >>> sorted(by_fraction(5, {"id_val": 0.4}, "train", seed=0).tolist())
+    ['id_val', 'id_val', 'train', 'train', 'train']
+    """
+    wanted = {name: int(share * count + 1e-9) for name, share in parts.items() if share > 0}
+    unit = _units(count, groups)
+    size = np.bincount(unit, minlength=1)
+    order = np.random.default_rng(seed).permutation(len(size)).tolist()
+    late = _first_of_each(unit, order, classes)
+    of_unit = np.full(len(size), rest, dtype=_WIDTH)
+    for chosen in [number for number in order if number not in late] + [number for number in order if number in late]:
+        for name, room in wanted.items():
+            if size[chosen] <= room:
+                of_unit[chosen], wanted[name] = name, room - size[chosen]
+                break
+    split: Splits = of_unit[unit]
+    if empty := [name for name in wanted if not (split == name).any()]:
+        kept = f" in {len(size)} groups" if groups is not None else ""
+        raise ValueError(f"{empty[0]} is {parts[empty[0]]} of {count} samples{kept}, which leaves none for it")
+    return split
+
+
+def by_held_out(
+    domain: ArrayLike,
+    *,
+    held_out: Sequence[str],
+    validation: Sequence[str] = (),
+    unlabelled: float = 0.5,
+    id_val: float = 0.2,
+    id_test: float = 0.0,
+    seed: int = 0,
+    labelled: ArrayLike | None = None,
+    classes: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+) -> Splits:
+    """Return the split of each sample, where some domains are to be predicted at.
+
+    Parameters
+    ----------
+    domain : array (n,) of str
+    held_out : sequence of str
+        Domains of which ``unlabelled`` is a share that is unlabelled and the rest ood_test. How a domain is divided
+        depends on nothing but the seed and the domain.
+    validation : sequence of str
+        Domains that are ood_val.
+    unlabelled, id_val, id_test : float
+        Shares of each held-out domain, and of all other domains together.
+    seed : int
+    labelled : array (n,), bool, optional
+        Samples without a label are unlabelled, wherever they are from; shares are of those that have one.
+    classes, groups : arrays (n, ...), optional
+        As of ``by_fraction``.
+
+    Examples
+    --------
+    >>> by_held_out(["rome", "oslo", "rome", "oslo"], held_out=["oslo"], id_val=0).tolist()
+    ['train', 'unlabelled', 'train', 'ood_test']
+    """
+    domain = np.asarray(domain, dtype=np.str_)
+    names = np.unique(domain).tolist()
+    for key, chosen in (("held_out", held_out), ("validation", validation)):
+        if unknown := [name for name in chosen if name not in names]:
+            near = get_close_matches(unknown[0], names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{key} must be domains ({listed(names)}), got {unknown[0]!r}{hint}")
+    if both := set(held_out) & set(validation):
+        raise ValueError(f"validation must be other domains than held_out, got {listed(sorted(both))} for both")
+    known = np.ones(len(domain), dtype=bool) if labelled is None else np.asarray(labelled, dtype=bool)
+    split = np.full(len(domain), "unlabelled", dtype=_WIDTH)
+
+    def draw(rows: NDArray[Any], parts: Mapping[str, float], rest: str, key: Sequence[int], keep: bool) -> None:
+        chosen = None if classes is None or not keep else np.asarray(classes)[rows]
+        together = None if groups is None else np.asarray(groups)[rows]
+        split[rows] = by_fraction(len(rows), parts, rest, seed=key, classes=chosen, groups=together)
+
+    source = np.flatnonzero(known & ~np.isin(domain, [*held_out, *validation]))
+    if not len(source):
+        raise ValueError(f"held_out and validation leave no labelled domain to train on; domains are {listed(names)}")
+    draw(source, {"id_val": id_val, "id_test": id_test}, "train", [seed], keep=True)
+    split[known & np.isin(domain, validation)] = "ood_val"
+    for name in held_out:
+        rows = np.flatnonzero(known & (domain == name))
+        if len(rows):
+            draw(rows, {"unlabelled": unlabelled}, "ood_test", [seed, *name.encode()], keep=False)
+    return split
+
+
+def leave_one_out(domain: ArrayLike, **options: Any) -> Iterator[tuple[str, Splits]]:
+    """Yield, for each domain, its name and the splits (n,) by which it is held out; options of ``by_held_out``.
+
+    Examples
+    --------
+    >>> [name for name, split in leave_one_out(["rome", "oslo", "rome", "oslo"], id_val=0)]
+    ['oslo', 'rome']
+    """
+    for name in np.unique(np.asarray(domain, dtype=np.str_)).tolist():
+        yield name, by_held_out(domain, held_out=(name,), **options)
+
+
+def unseen_classes(target: NDArray[np.int64], split: Splits) -> NDArray[np.bool_]:
+    """Return which samples (n,), of those whose labels are looked at, are of a class that train has no sample of.
+
+    Examples
+    --------
+    >>> unseen_classes(np.array([0, 1, 2]), np.array(["train", "unlabelled", "ood_test"])).tolist()
+    [False, False, True]
+    """
+    return np.asarray((split != "unlabelled") & ~np.isin(target, target[split == "train"]))
+
+
+def warn_of_seen_domains(domain: NDArray[Any], split: Splits, names: Sequence[str]) -> None:
+    """Warn of domains that are in train and in an OOD split; a sample with several domains has no say in it.
+
+    Parameters
+    ----------
+    domain : array (n,), int64, numbers of ``names``; or (n, S), bool
+    split : array (n,) of str
+    names : sequence of str
+    """
+    if domain.ndim != 1:
+        return
+    train = set(domain[split == "train"].tolist())
+    for part in ("ood_val", "ood_test"):
+        if shared := sorted(train & set(domain[split == part].tolist())):
+            noun = "domain is" if len(shared) == 1 else "domains are"
+            warnings.warn(
+                f"{len(shared)} {noun} in both train and {part}, which is to be out of distribution: "
+                f"{listed([names[number] for number in shared], most=5)}",
+                SeenDomainWarning,
+                stacklevel=3,
+            )
+
+
+def _units(count: int, groups: ArrayLike | None) -> NDArray[np.int64]:
+    """Return the number of each sample's group, (count,); without groups every sample is one of its own."""
+    if groups is None:
+        return np.arange(count)
+    values = np.asarray(groups)
+    if len(values) != count:
+        raise ValueError(f"groups must have a row for each of the {count} samples, got {len(values)}")
+    if values.dtype == object:
+        values = values.astype(np.str_)
+    _, numbers = np.unique(values, axis=0, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64)
+
+
+def _first_of_each(unit: NDArray[np.int64], order: Sequence[int], classes: ArrayLike | None) -> set[int]:
+    """Return the units that come first in the order with each class."""
+    if classes is None:
+        return set()
+    place = np.empty(len(order), dtype=np.int64)
+    place[list(order)] = np.arange(len(order))
+    by_place = np.argsort(place[unit], kind="stable")
+    _, first = np.unique(np.asarray(classes)[by_place], return_index=True)
+    return set(unit[by_place[first]].tolist())

@@ -1,0 +1,431 @@
+"""Tables as data sets: a row a sample, with columns for its picture, text or features, its target, domain and split."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from pyarrow import csv
+from torch import Tensor
+
+from okapi.data.arrays import noise_views
+from okapi.data.formats import Source, TableError, listed, open_source
+from okapi.data.images import ImageFiles, ImageSettings, Pictures, leads_out
+from okapi.data.splits import Splits, SplitSettings, by_column, names_of, unseen_classes, warn_of_seen_domains
+from okapi.data.task import Kind, Task
+from okapi.data.text import Texts, TokenSettings
+
+if TYPE_CHECKING:  # it knows all data sets, this one too
+    from okapi.data.dataset import Dataset
+
+Inputs: TypeAlias = Tensor | Pictures | Texts
+Names: TypeAlias = str | tuple[str, ...]
+Place: TypeAlias = Callable[[int, str], str]
+"""Row and column in, what an error calls that cell out."""
+
+_TRUTH = {"1": 1.0, "1.0": 1.0, "true": 1.0, "0": 0.0, "0.0": 0.0, "false": 0.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
+    """Which column is what; other keys are those of ImageSettings, TokenSettings and SplitSettings.
+
+    Parameters
+    ----------
+    image : str, optional
+        Column of pictures: their paths.
+    text : str, optional
+        Column of texts.
+    features : str or tuple of str
+        Column or columns of numbers, or of lists of numbers. One of image, text and features must be given.
+    target : str or tuple of str
+        Column of classes, by number or by name, or of numbers; several columns for several numbers, or for labels of 0
+        and 1. It may be empty where a sample is unlabelled.
+    domain : str or tuple of str
+        Column that says where a sample comes from; or several, each of 0 and 1 and named after a domain, for samples of
+        several domains.
+    split : str, optional
+        Column of splits: train, unlabelled, id_val, ood_val, id_test or ood_test. Without it they come of held_out,
+        validation and the shares.
+    id : str, optional
+        Column of names that no two samples share.
+    group : str or tuple of str
+        Column or columns: samples that agree in them are not torn apart, such as pictures of one place.
+    task : {"classification", "regression", "multilabel"}
+    train_noise, strong_noise : float
+        Standard deviation of the noise that is added to the train view and to the strong view of features.
+    """
+
+    image: str | None = None
+    text: str | None = None
+    features: Names = ()
+    target: Names = "target"
+    domain: Names = "domain"
+    split: str | None = None
+    id: str | None = None
+    group: Names = ()
+    task: Kind = "classification"
+    train_noise: float = 0.0
+    strong_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        for part in (ImageSettings, TokenSettings, SplitSettings):
+            part.__post_init__(self)
+        given = [name for name in ("image", "text", "features") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(f"image, text or features must be given, one of them, got {' and '.join(given) or 'none'}")
+        if self.split is not None and (self.held_out or self.validation):
+            raise ValueError("split names a column, so held_out and validation must be empty")
+        if not names_of(self.target) or not names_of(self.domain):
+            raise ValueError(f"{'domain' if self.target else 'target'} must be given, got none")
+        if self.split is None and len(names_of(self.domain)) > 1:
+            raise ValueError("split must be given where samples have several domains, got none")
+        if self.task == "classification" and len(names_of(self.target)) > 1:
+            raise ValueError(f"target must be one column for classification, got {len(names_of(self.target))}")
+        if not self.features and (self.train_noise or self.strong_noise):
+            raise ValueError("train_noise and strong_noise are of features, got them for other inputs")
+
+    def label_columns(self) -> list[str]:
+        """Return the columns that are not inputs."""
+        single = [name for name in (self.split, self.id) if name is not None]
+        return list(dict.fromkeys([*names_of(self.target), *names_of(self.domain), *single, *names_of(self.group)]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSettings(ColumnSettings):
+    """A table: CSV, parquet, or npz with an array for each column; other keys are those of ColumnSettings.
+
+    Parameters
+    ----------
+    path : str
+        The file: ``.csv``, ``.csv.gz``, ``.parquet`` or ``.npz``.
+    root : str, optional
+        Folder from which paths of pictures are taken and out of which none may lead; by default the table's.
+    """
+
+    name: ClassVar[str] = "table"
+    path: str
+    root: str | None = None
+
+
+def table_dataset(settings: TableSettings) -> "Dataset":
+    """Read a data set from a table; what is wrong is told with the file, the row and the column."""
+    path = Path(settings.path)
+    source = open_source(path)
+    read = [name for name in (settings.image, settings.text) if name is not None]
+    wanted = [*settings.label_columns(), *read]
+    check_names(str(path), source.columns, [*wanted, *names_of(settings.features)])
+    frame = read_labels(source, wanted)
+    if frame.empty:
+        raise TableError(f"{path} has no rows")
+    rows = TableRows(frame, settings, str(path))
+    rows.check()
+    return rows.dataset(_inputs(source, rows, settings))
+
+
+class TableRows:
+    """Labels of samples, as a table has them, and how they become a data set.
+
+    Parameters
+    ----------
+    frame : DataFrame of n rows
+        The columns that the settings name, but for features.
+    settings : ColumnSettings
+    source : str
+        What errors call the table.
+    first : int
+        What errors call the first row.
+    """
+
+    def __init__(self, frame: pd.DataFrame, settings: ColumnSettings, source: str, first: int = 1) -> None:
+        self.frame, self.settings, self.source, self.first = frame, settings, source, first
+
+    def check(self) -> None:
+        """Refuse what cannot be read as a data set, whatever the inputs."""
+        for name in (*names_of(self.settings.domain), *names_of(self.settings.group)):
+            self.check_present(name)
+        for name in filter(None, (self.settings.split, self.settings.id)):
+            self.check_present(name)
+        if self.settings.id is not None and (twice := self.frame[self.settings.id].duplicated()).any():
+            row = int(twice.argmax())
+            value = self.frame[self.settings.id].iloc[row]
+            raise TableError(f"{self.place(row, self.settings.id)}: '{value}' was there before")
+
+    def dataset(self, inputs: Inputs) -> "Dataset":
+        """Return the data set of these rows and their inputs."""
+        from okapi.data.dataset import Dataset
+
+        settings = self.settings
+        domain, domain_names = self._domain()
+        raw = [self.frame[name] for name in names_of(settings.target)]
+        labelled = np.all([~_missing(values) for values in raw], axis=0)
+        split = self._split(domain, domain_names, labelled)
+        target, class_names = self._target(split, labelled)
+        width = 1 if target.ndim == 1 else target.shape[1]
+        dataset = Dataset(
+            inputs=inputs,
+            target=torch.from_numpy(target),
+            domain=torch.from_numpy(domain),
+            split=split,
+            task=Task(settings.task, len(class_names) or width),
+            domain_names=domain_names,
+            ids=self.frame[settings.id].astype(str).tolist() if settings.id is not None else (),
+            views=noise_views(settings.train_noise, settings.strong_noise),
+            class_names=class_names,
+        )
+        try:
+            dataset.check()
+        except (ValueError, TypeError) as error:
+            raise TableError(f"{self.source}: {error}") from error
+        if settings.split is not None:
+            warn_of_seen_domains(domain, split, domain_names)
+        return dataset
+
+    def place(self, row: int, column: str) -> str:
+        """Return what errors call a cell."""
+        return f"{self.source}: row {row + self.first}, column {column!r}"
+
+    def check_present(self, column: str) -> None:
+        """Refuse an empty cell."""
+        if (missing := _missing(self.frame[column])).any():
+            raise TableError(f"{self.place(int(missing.argmax()), column)} is missing")
+
+    def texts(self, column: str) -> Any:
+        """Return a column of text as an Arrow array; NUL and what is not UTF-8 is refused."""
+        values = self.frame[column]
+        if (missing := values.isna()).any():
+            raise TableError(f"{self.place(int(missing.to_numpy().argmax()), column)} is missing")
+        array = pa.array(values.astype(str), pa.large_string())
+        if (row := first_not_utf8(array)) is not None:
+            raise TableError(f"{self.place(row, column)} is not UTF-8")
+        nul = values.astype(str).str.contains("\0", regex=False).to_numpy(dtype=bool)
+        if nul.any():
+            raise TableError(f"{self.place(int(nul.argmax()), column)} has a NUL in it; text is wanted, in UTF-8")
+        return array
+
+    def _domain(self) -> tuple[NDArray[Any], tuple[str, ...]]:
+        names = names_of(self.settings.domain)
+        if len(names) > 1:
+            return np.stack([to_truth(self.frame[name], self.place) > 0 for name in names], axis=1), names
+        values, numbers = _categories(self.frame[names[0]])
+        return numbers, values
+
+    def _split(self, domain: NDArray[Any], domain_names: tuple[str, ...], labelled: NDArray[np.bool_]) -> Splits:
+        from okapi.data.dataset import SPLITS
+
+        settings = self.settings
+        if settings.split is None:
+            group = [self.frame[name].astype(str).to_numpy(dtype=np.str_) for name in names_of(settings.group)]
+            classes = None
+            if settings.task == "classification":
+                classes = _categories(self.frame[names_of(settings.target)[0]])[1]
+            return settings.divide(
+                np.array(domain_names)[domain],
+                labelled=labelled,
+                classes=classes,
+                groups=np.stack(group, axis=1) if group else None,
+            )
+        split = by_column(self.frame[settings.split].astype(str).to_numpy(dtype=np.str_))
+        if (unknown := ~np.isin(split, SPLITS)).any():
+            row = int(unknown.argmax())
+            raise TableError(
+                f"{self.place(row, settings.split)} must be one of {listed(SPLITS)}, got {str(split[row])!r}"
+            )
+        if not (split == "train").any():
+            raise TableError(
+                f"{self.source}: column {settings.split!r} must name at least one sample 'train', got none"
+            )
+        self._check_together(split)
+        if settings.fully_labelled:
+            split[labelled & (split == "unlabelled")] = "train"
+        if (missing := ~labelled & (split != "unlabelled")).any():
+            row = int(missing.argmax())
+            column = next(name for name in names_of(settings.target) if _missing(self.frame[name])[row])
+            raise TableError(f"{self.place(row, column)} is missing, but the sample is in {split[row]}")
+        return split
+
+    def _check_together(self, split: Splits) -> None:
+        """Refuse a group that the column of splits tears apart; unlabelled samples do not count."""
+        names = list(names_of(self.settings.group))
+        if not names:
+            return
+        labelled = self.frame[names].assign(split=split)[split != "unlabelled"]
+        torn = labelled.groupby(names)["split"].transform("nunique").to_numpy() > 1
+        if torn.any():
+            row = int(labelled.index[int(torn.argmax())])
+            values = ", ".join(str(self.frame[name].iloc[row]) for name in names)
+            raise TableError(f"{self.place(row, names[0])}: group '{values}' is in more than one split")
+
+    def _target(self, split: Splits, labelled: NDArray[np.bool_]) -> tuple[NDArray[Any], tuple[str, ...]]:
+        names = names_of(self.settings.target)
+        if self.settings.task == "classification":
+            return self._classes(names[0], split, labelled)
+        read = to_truth if self.settings.task == "multilabel" else to_numbers
+        columns = [read(self.frame[name], self.place).astype(np.float32) for name in names]
+        if self.settings.task == "multilabel":
+            return np.stack(columns, axis=1), names
+        return columns[0] if len(columns) == 1 else np.stack(columns, axis=1), ()
+
+    def _classes(
+        self, column: str, split: Splits, labelled: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """Return classes as numbers of those that train has; an unlabelled sample may have another, which is none."""
+        values = self.frame[column]
+        if (broken := _fractions(values)).any():
+            row = int(broken.argmax())
+            raise TableError(
+                f"{self.place(row, column)} must be a class, by name or whole number, got {values.iloc[row]}; is it a "
+                "regression?"
+            )
+        names, numbers = _categories(values)
+        unseen = unseen_classes(numbers, split)
+        if unseen.any():
+            row = int(unseen.argmax())
+            raise TableError(
+                f"{self.place(row, column)}: class {names[numbers[row]]!r} is in {split[row]}, but not in train "
+                f"({int(unseen.sum())} such rows)"
+            )
+        known = np.unique(numbers[(split == "train") & labelled])
+        if len(known) < 2:
+            raise TableError(
+                f"{self.source}: column {column!r} must have two classes or more in train, "
+                f"got {listed([names[number] for number in known]) or 'none'}"
+            )
+        place = np.full(len(names), -1, dtype=np.int64)
+        place[known] = np.arange(len(known))
+        return np.where(labelled, place[numbers], -1), tuple(names[number] for number in known)
+
+
+def check_names(source: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a column that is not there, and say which is meant."""
+    for name in wanted:
+        if name not in columns:
+            near = get_close_matches(name, columns, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else "."
+            raise TableError(f"{source} has no column {name!r}{hint} It has {listed(columns)}")
+
+
+def read_labels(source: Source, names: list[str]) -> pd.DataFrame:
+    """Return columns of labels or text; a cell of a CSV file that is not UTF-8 is named."""
+    try:
+        return source.labels(names)
+    except TableError as error:
+        if not source.path.name.lower().endswith((".csv", ".csv.gz")) or "UTF8" not in str(error):
+            raise
+        raise TableError(_not_utf8(source.path, names)) from error
+
+
+def to_numbers(values: pd.Series, place: Place) -> NDArray[np.float64]:
+    """Return a column as numbers; an empty cell is NaN, and one that holds something else is named by ``place``."""
+    numbers = _as_numbers(values.mask(_missing(values)))
+    if (bad := ~np.isfinite(numbers) & ~_missing(values)).any():
+        row = int(bad.argmax())
+        raise TableError(f"{place(row, str(values.name))}: {str(values.iloc[row])!r} is not a finite number")
+    return numbers
+
+
+def to_truth(values: pd.Series, place: Place) -> NDArray[np.float64]:
+    """Return a column of 0 and 1, or of false and true; an empty cell is NaN."""
+    truth = np.asarray(values.astype(str).str.lower().map(_TRUTH), dtype=np.float64)
+    if (bad := np.isnan(truth) & ~_missing(values)).any():
+        row = int(bad.argmax())
+        raise TableError(f"{place(row, str(values.name))} must be 0 or 1, got {str(values.iloc[row])!r}")
+    return truth
+
+
+def first_not_utf8(array: Any) -> int | None:
+    """Return the first row of an Arrow array of text or bytes that is not UTF-8, or none."""
+    try:
+        array.cast(pa.large_string()).validate(full=True)
+    except pa.ArrowInvalid:
+        for row, value in enumerate(array.cast(pa.large_binary())):
+            try:
+                (value.as_py() or b"").decode()
+            except UnicodeDecodeError:
+                return row
+    return None
+
+
+def check_features(rows: TableRows, X: NDArray[Any], names: Sequence[str]) -> Tensor:
+    """Return features (n, d) as float32; what is not finite is told by row and column."""
+    with np.errstate(over="ignore"):  # what is too large for float32 is told below
+        features = np.array(X, dtype=np.float32)
+    finite = np.isfinite(features)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0].tolist()
+        raise TableError(f"{rows.place(row, names[column])} is {X[row, column]}, not a finite number in float32")
+    return torch.from_numpy(features)
+
+
+def _not_utf8(path: Path, names: list[str]) -> str:
+    """Say which cell of a CSV file is not UTF-8: Arrow says the column only."""
+    table = csv.read_csv(
+        path,
+        read_options=csv.ReadOptions(use_threads=False),
+        parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip"),
+        convert_options=csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.binary())),
+    )
+    for name in names:
+        row = first_not_utf8(table[name].combine_chunks())
+        if row is not None:
+            return f"{path}: row {row + 1}, column {name!r} is not UTF-8"
+    return f"{path} is not UTF-8"
+
+
+def _inputs(source: Source, rows: TableRows, settings: TableSettings) -> Inputs:
+    if settings.text is not None:
+        return Texts(rows.texts(settings.text), settings)
+    if settings.image is not None:
+        root = Path(settings.root) if settings.root is not None else source.path.parent
+        return ImageFiles(root, _paths(rows, settings.image, root), settings)
+    names = list(names_of(settings.features))
+    if unusable := [name for name, kind in source.kinds(names).items() if kind not in ("number", "matrix")]:
+        raise TableError(f"{source.path}: column {listed(unusable)} must hold numbers, or lists of them, for features")
+    X, expanded = source.numbers(names)
+    return check_features(rows, X, expanded)
+
+
+def _paths(rows: TableRows, column: str, root: Path) -> list[str]:
+    rows.check_present(column)
+    names: list[str] = rows.texts(column).to_pylist()
+    for row, name in enumerate(names):
+        inner = os.path.relpath(name, root.absolute()) if Path(name).is_absolute() else name
+        if leads_out(inner):
+            raise TableError(f"{rows.place(row, column)}: path {name!r} leads out of {root}; root says what is inside")
+        names[row] = inner
+    return names
+
+
+def _missing(values: pd.Series) -> NDArray[np.bool_]:
+    return (values.isna() | values.isin([""])).to_numpy(dtype=bool)
+
+
+def _fractions(values: pd.Series) -> NDArray[np.bool_]:
+    """Return which values are numbers, but not whole, be it as text."""
+    numbers = _as_numbers(values)
+    return np.asarray(np.isfinite(numbers) & (numbers != np.rint(numbers)))
+
+
+def _categories(values: pd.Series) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return names of what a column holds, in order, and the number of each row's.
+
+    Numbers that are whole are called so, though an empty cell among them may have made 1 into 1.0.
+    """
+    numbers, text = _as_numbers(values), values.astype(str).to_numpy(dtype=object)
+    known = ~_missing(values)
+    whole = np.where(np.isfinite(numbers), np.rint(numbers), 0).astype(np.int64)
+    plain = (whole.astype(str) == text) | (np.char.add(whole.astype(str), ".0") == text)
+    given = whole if known.any() and plain[known].all() else text
+    found, places = np.unique(np.where(known, given, given[known.argmax()]), return_inverse=True)
+    return tuple(str(value) for value in found.tolist()), places.astype(np.int64)
+
+
+def _as_numbers(values: pd.Series) -> NDArray[np.float64]:
+    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)

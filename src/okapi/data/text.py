@@ -1,0 +1,93 @@
+"""Texts: turned into tokens when they are asked for, by a tokeniser of the transformers library."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenSettings:
+    """How texts become inputs.
+
+    Parameters
+    ----------
+    tokenizer : str
+        A folder that ``save_pretrained`` of a transformers tokeniser wrote, or the name of one that transformers has or
+        can fetch.
+    tokens : int
+        How many tokens an input has: a longer text is cut, a shorter one padded.
+    """
+
+    tokenizer: str = "distilbert-base-uncased"
+    tokens: int = 300
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise ValueError(f"tokens must be at least 1, got {self.tokens}")
+
+
+class Texts:
+    """Texts of which each is turned into tokens when it is asked for.
+
+    Item ``row`` is a mapping of ``input_ids`` and ``attention_mask``, both int64 of shape (tokens,).
+
+    Parameters
+    ----------
+    texts : iterable of str, or Arrow array of large_string
+    settings : TokenSettings
+    """
+
+    def __init__(self, texts: Iterable[str], settings: TokenSettings) -> None:
+        # Not a list, of which every worker process would come to own a copy by counting references to its items.
+        self._texts = texts if isinstance(texts, pa.LargeStringArray) else pa.array(texts, pa.large_string())
+        self.settings = settings
+        _ = self._tokenizer  # one that is missing is told at once
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def text(self, row: int) -> str:
+        """Return a text as it is."""
+        return str(self._texts[row].as_py())
+
+    def __getitem__(self, row: int) -> dict[str, Tensor]:
+        tokens = self._tokenizer(
+            self.text(row), max_length=self.settings.tokens, padding="max_length", truncation=True, return_tensors="np"
+        )
+        return {
+            name: torch.from_numpy(np.asarray(tokens[name][0], dtype=np.int64))
+            for name in ("input_ids", "attention_mask")
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_tokenizer"}
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self.settings.tokenizer)
+
+
+def load_tokenizer(name: str) -> Any:
+    """Return a tokeniser of transformers, from a folder or by its name."""
+    from transformers import AutoTokenizer
+
+    folder = Path(name).is_dir()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=folder)
+    except Exception as error:  # depending on what is wrong transformers raises OSError, ValueError, KeyError, ...
+        where = "from that folder" if folder else "by that name, and is no folder"
+        raise ValueError(f"tokenizer {name!r} cannot be loaded {where}: {_first_line(error)}") from error
+    if tokenizer.pad_token is None:
+        raise ValueError(f"tokenizer {name!r} has no token to pad with")
+    return tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

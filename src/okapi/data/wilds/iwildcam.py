@@ -1,0 +1,113 @@
+"""iWildCam of WILDS 2.0: 182 species in pictures of camera traps; a domain is a camera trap."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from okapi.data.formats import TableError
+from okapi.data.images import ImageFiles, ImageSettings, Verify, leads_out
+from okapi.data.table_dataset import Place
+from okapi.data.task import Task
+from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits, whole_numbers
+
+if TYPE_CHECKING:  # it knows all data sets, this one too
+    from okapi.data.dataset import Dataset
+
+# Folders, columns, splits and what labels of the unlabelled pictures mean: p-lambda/wilds,
+# wilds/datasets/iwildcam_dataset.py and wilds/datasets/unlabeled/iwildcam_unlabeled_dataset.py.
+LABELLED, UNLABELLED = "iwildcam_v2.0", "iwildcam_unlabeled_v1.0"
+LAYOUT = f"""\
+  {LABELLED}/metadata.csv              columns split, filename, y, location_remapped
+  {LABELLED}/train/                    all labelled pictures, by filename
+  {UNLABELLED}/metadata.csv    columns uid, y, location_remapped (not needed if unlabelled is false)
+  {UNLABELLED}/images/         all unlabelled pictures, uid.jpg"""
+SPLITS = {"train": "train", "id_val": "id_val", "val": "ood_val", "id_test": "id_test", "test": "ood_test"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class IWildCamSettings(ImageSettings):
+    """IWildCam of WILDS 2.0; other keys are those of ImageSettings.
+
+    Parameters
+    ----------
+    root : str
+        The folder that holds ``iwildcam_v2.0`` and ``iwildcam_unlabeled_v1.0``.
+    unlabelled : bool
+        Whether the unlabelled pictures are read, which are of other camera traps.
+    fully_labelled : bool
+        Whether those of them whose species is known, and one of the 182, join train with it.
+    size : int
+        Height and width of an input, in pixels.
+    verify : {"exists", "headers", "pixels"}
+        What is checked of every file at the start; to open a million takes a while.
+    """
+
+    name: ClassVar[str] = "iwildcam"
+    root: str
+    unlabelled: bool = True
+    fully_labelled: bool = False
+    size: int = 448
+    verify: Verify = "exists"
+
+
+def iwildcam_dataset(settings: IWildCamSettings) -> "Dataset":
+    """Return iWildCam with the splits of WILDS: val is ood_val, test is ood_test, extra_unlabeled is unlabelled.
+
+    Unlabelled pictures keep their species where it is known; no algorithm gets to see it. Traps of labelled and of
+    unlabelled pictures are different ones, whatever their numbers.
+    """
+    from okapi.data.dataset import Dataset
+
+    wanted = {LABELLED: ["metadata.csv", "train"]}
+    if settings.unlabelled:
+        wanted[UNLABELLED] = ["metadata.csv", "images"]
+    folders = find_folders(settings.root, wanted, LAYOUT)
+    path = folders[LABELLED] / "metadata.csv"
+    frame, place = read_columns(path, ["split", "filename", "y", "location_remapped"]), place_in(path)
+    target = whole_numbers(frame["y"], place)
+    if (below := target < 0).any():
+        raise TableError(f"{place(int(below.argmax()), 'y')} must be 0 or more, got {target[below][0]}")
+    outputs = max(2, int(target.max()) + 1)
+    split = renamed_splits(frame["split"], SPLITS, place)
+    names = _files(f"{LABELLED}/train/", frame["filename"], "", place)
+    domain_names, domain = _traps("", whole_numbers(frame["location_remapped"], place))
+    if settings.unlabelled:
+        path = folders[UNLABELLED] / "metadata.csv"
+        frame, place = read_columns(path, ["uid", "y", "location_remapped"]), place_in(path)
+        names += _files(f"{UNLABELLED}/images/", frame["uid"], ".jpg", place)
+        truth = whole_numbers(frame["y"], place)
+        truth = np.where((truth >= 0) & (truth < outputs), truth, -1)  # -1: not of the 182; 99999: unknown
+        more_names, more = _traps("unlabelled ", whole_numbers(frame["location_remapped"], place))
+        rest = np.where((truth >= 0) & settings.fully_labelled, "train", "unlabelled")
+        target, split = np.concatenate([target, truth]), np.concatenate([split, rest])
+        domain, domain_names = np.concatenate([domain, len(domain_names) + more]), domain_names + more_names
+    return Dataset(
+        inputs=ImageFiles(folders[LABELLED].parent, names, settings),
+        target=torch.from_numpy(target),
+        domain=torch.from_numpy(domain),
+        split=split,
+        task=Task("classification", outputs),
+        domain_names=domain_names,
+        ids=names,
+    )
+
+
+def _files(folder: str, values: pd.Series, suffix: str, place: Place) -> list[str]:
+    """Return paths of pictures; one that leads out of its folder, or comes twice, is refused."""
+    names = present(values, place).astype(str)
+    if (twice := names.duplicated().to_numpy()).any():
+        row = int(twice.argmax())
+        raise TableError(f"{place(row, str(values.name))}: '{names.iloc[row]}' was there before")
+    for row, name in enumerate(names):
+        if leads_out(name):
+            raise TableError(f"{place(row, str(values.name))}: path {name!r} leads out of the folder")
+    return [f"{folder}{name}{suffix}" for name in names]
+
+
+def _traps(prefix: str, location: NDArray[np.int64]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    found, numbers = np.unique(location, return_inverse=True)
+    return tuple(f"{prefix}{number}" for number in found.tolist()), numbers.astype(np.int64)
