@@ -126,7 +126,6 @@ class Okapi(Algorithm):
 
     def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Figures]:
         """Return the loss of a batch and its figures."""
-        self.consistency.follow(step)
         if self.settings.queries == "online" and self.settings.domain == "binary" and self.settings.direction:
             supervised, matched = self._one_way(batch, step)
         else:
@@ -137,10 +136,13 @@ class Okapi(Algorithm):
     def _all_ways(self, batch: Batch, step: int) -> tuple[Tensor, Any]:
         labelled, others = batch.labelled, unlabelled(batch)
         inputs = join([labelled.inputs, others.inputs])
+        momentum = self.consistency.encode(inputs, step)  # before the network's activations take their memory
         encoding, prediction = self.predict(inputs)
         supervised = self.supervised(prediction[: len(labelled)], labelled)
         domain = torch.cat([self._domain(labelled, LABELLED), self._domain(others, UNLABELLED)])
-        return supervised, self.consistency(encoding, inputs, domain, prediction=prediction, step=step)
+        return supervised, self.consistency(
+            encoding, inputs, domain, prediction=prediction, step=step, momentum=momentum
+        )
 
     def _one_way(self, batch: Batch, step: int) -> tuple[Tensor, Any]:
         """Encode the queries' pool online and the keys' pool with momentum only; the labelled online in any case."""
@@ -148,6 +150,7 @@ class Okapi(Algorithm):
         domains = [self._domain(pool, number) for number, pool in enumerate(pools)]
         source, target = self.settings.direction
         seen = pools[:1] if source == LABELLED else pools
+        momentum = self.consistency.encode(pools[target].inputs, step)
         encoding, prediction = self.predict(join([pool.inputs for pool in seen]))
         supervised = self.supervised(prediction[: len(batch.labelled)], batch.labelled)
         queries = slice(None) if source == LABELLED else slice(len(batch.labelled), None)
@@ -158,6 +161,7 @@ class Okapi(Algorithm):
             key_domain=domains[target],
             prediction=prediction[queries],
             step=step,
+            momentum=momentum,
         )
 
     def _domain(self, samples: Samples, pool: int) -> Tensor:

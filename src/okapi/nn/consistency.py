@@ -138,6 +138,7 @@ class CrossDomainConsistency(nn.Module):
         key_domain: Tensor | None = None,
         prediction: Tensor | None = None,
         step: int | None = None,
+        momentum: Tensor | None = None,
     ) -> Consistency:
         """Return the loss of a batch, and take its encodings into the bank.
 
@@ -157,6 +158,8 @@ class CrossDomainConsistency(nn.Module):
         step : int, optional
             Of the schedules; by default one more than the last time. Calls with the same step, as in an accumulation of
             gradients, move the momentum encoder once.
+        momentum : tensor (m, d), optional
+            What ``encode`` gave for ``x``, if it was called before.
 
         Returns
         -------
@@ -164,11 +167,9 @@ class CrossDomainConsistency(nn.Module):
         """
         self._check(z, domain, key_domain, prediction)
         step = int(self.step) if step is None else step
+        raw = self.encode(x, step) if momentum is None else momentum
         if self.training:
-            self.follow(step)
             self.step.fill_(step + 1)
-        with torch.no_grad():
-            raw = self.momentum(x)
         new = normalize(raw.to(self.encodings.slots.dtype), dim=-1)
         new_domain = domain if key_domain is None else key_domain
         if len(new) != len(new_domain):
@@ -211,12 +212,20 @@ class CrossDomainConsistency(nn.Module):
         figures = {"match_rate": match_rate, "consistency": mean, "consistency_weight": new.new_tensor(weight)}
         return Consistency(weight * pulled + scorer_loss, match_rate, figures | scorer_figures)
 
-    def follow(self, step: int) -> None:
-        """Move the momentum encoder one step towards the encoder, unless that was done at this step.
+    def encode(self, x: Any, step: int) -> Tensor:
+        """Return momentum encodings (m, d) of inputs, having moved the momentum encoder one step towards the encoder.
 
-        ``forward`` does it. Call it before the online encoder runs where that changes the encoder's buffers, as batch
-        normalisation does in training mode.
+        ``forward`` does it. Call it before the online encoder runs, and hand the result to ``forward``, where that
+        encoder changes its buffers, as batch normalisation does in training mode; and for less memory, since the online
+        encoder's activations are not there yet.
         """
+        if self.training:
+            self._follow(step)
+        encoding: Tensor = self.momentum(x)
+        return encoding
+
+    def _follow(self, step: int) -> None:
+        """Move the momentum encoder one step towards the encoder, unless that was done at this step."""
         if step == int(self.updated_at):
             return
         self.updated_at.fill_(step)
