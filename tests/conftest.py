@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 # The problems of the tests are small: threads that wait for one another would cost more than they save.
 torch.set_num_threads(1)
+
+# A shell that starts the tests in the background makes them, and the programs they start, deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Times vary on shared machines, and the first call of a test pays for imports.
 settings.register_profile("okapi", deadline=None)
