@@ -177,6 +177,14 @@ def test_bad_input():
         CrossDomainConsistency(nn.Flatten())
 
 
+def test_a_prediction_that_is_missing_is_told_before_anything_changes():
+    net, (x, domain) = encoder(), batch()
+    consistency = CrossDomainConsistency(net, head=nn.Linear(6, 3), loss="kl", k=1, **FREE)
+    with pytest.raises(ValueError, match="prediction is needed by a loss that compares predictions"):
+        consistency(net(x), x, domain)
+    assert (int(consistency.step), int(consistency.updated_at), len(consistency.encodings)) == (0, -1, 0)
+
+
 TWO = textwrap.dedent("""
     import sys, torch, torch.distributed as dist
     from torch import nn

@@ -195,9 +195,9 @@ class CrossDomainConsistency(nn.Module):
         )
 
         online, target = z.to(new.dtype), keys
-        if self.on_predictions:
+        if self.on_predictions and prediction is not None:
             new_prediction = torch.cat(gather(log_softmax(self.momentum_head(raw).to(new.dtype), dim=-1)))
-            online = log_softmax(self._given(prediction).to(new.dtype), dim=-1)
+            online = log_softmax(prediction.to(new.dtype), dim=-1)
             target = self.predictions.after(new_prediction)
         asked = len(query) + (0 if key_domain is None else len(new))
         pulled, mean = self._pull(online, target, matches, [len(part) for part in queries], asked)
@@ -286,11 +286,8 @@ class CrossDomainConsistency(nn.Module):
             if self.queries != "online":
                 raise ValueError("key_domain is for queries='online': momentum queries are the encoded x themselves")
             self.scorer.check_domain(key_domain)
-
-    def _given(self, prediction: Tensor | None) -> Tensor:
-        if prediction is None:
+        if self.on_predictions and prediction is None:
             raise ValueError("prediction is needed by a loss that compares predictions")
-        return prediction
 
     def _check_calipers(self, width: int, domains: int, sets: bool) -> None:
         """Match nothing with nothing, so that bad settings are refused now and not in the first step."""
