@@ -8,10 +8,11 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from okapi.data.columns import check_names
 from okapi.data.formats import TableError, listed
 from okapi.data.images import ImageSettings, Pictures
 from okapi.data.splits import names_of
-from okapi.data.table_dataset import ColumnSettings, Inputs, TableRows, check_features, check_names
+from okapi.data.table_dataset import ColumnSettings, Inputs, TableRows, check_features
 from okapi.data.text import Texts
 
 if TYPE_CHECKING:

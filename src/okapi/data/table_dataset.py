@@ -1,9 +1,8 @@
 """Tables as data sets: a row a sample, with columns for its picture, text or features, its target, domain and split."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -12,10 +11,19 @@ import pandas as pd
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from pyarrow import csv
 from torch import Tensor
 
 from okapi.data.arrays import noise_views
+from okapi.data.columns import (
+    categories,
+    check_names,
+    first_not_utf8,
+    fractions,
+    missing,
+    read_labels,
+    to_numbers,
+    to_truth,
+)
 from okapi.data.formats import Source, TableError, listed, open_source
 from okapi.data.images import ImageFiles, ImageSettings, Pictures, leads_out
 from okapi.data.splits import Splits, SplitSettings, by_column, names_of, unseen_classes, warn_of_seen_domains
@@ -27,10 +35,6 @@ if TYPE_CHECKING:  # it knows all data sets, this one too
 
 Inputs: TypeAlias = Tensor | Pictures | Texts
 Names: TypeAlias = str | tuple[str, ...]
-Place: TypeAlias = Callable[[int, str], str]
-"""Row and column in, what an error calls that cell out."""
-
-_TRUTH = {"1": 1.0, "1.0": 1.0, "true": 1.0, "0": 0.0, "0.0": 0.0, "false": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +169,7 @@ class TableRows:
         settings = self.settings
         domain, domain_names = self._domain()
         raw = [self.frame[name] for name in names_of(settings.target)]
-        labelled = np.all([~_missing(values) for values in raw], axis=0)
+        labelled = np.all([~missing(values) for values in raw], axis=0)
         split = self._split(domain, domain_names, labelled)
         target, class_names = self._target(split, labelled)
         width = 1 if target.ndim == 1 else target.shape[1]
@@ -194,14 +198,14 @@ class TableRows:
 
     def check_present(self, column: str) -> None:
         """Refuse an empty cell."""
-        if (missing := _missing(self.frame[column])).any():
-            raise TableError(f"{self.place(int(missing.argmax()), column)} is missing")
+        if (empty := missing(self.frame[column])).any():
+            raise TableError(f"{self.place(int(empty.argmax()), column)} is missing")
 
     def texts(self, column: str) -> Any:
         """Return a column of text as an Arrow array; NUL and what is not UTF-8 is refused."""
         values = self.frame[column]
-        if (missing := values.isna()).any():
-            raise TableError(f"{self.place(int(missing.to_numpy().argmax()), column)} is missing")
+        if (empty := values.isna()).any():
+            raise TableError(f"{self.place(int(empty.to_numpy().argmax()), column)} is missing")
         array = pa.array(values.astype(str), pa.large_string())
         if (row := first_not_utf8(array)) is not None:
             raise TableError(f"{self.place(row, column)} is not UTF-8")
@@ -214,7 +218,7 @@ class TableRows:
         names = names_of(self.settings.domain)
         if len(names) > 1:
             return np.stack([to_truth(self.frame[name], self.place) > 0 for name in names], axis=1), names
-        values, numbers = _categories(self.frame[names[0]])
+        values, numbers = categories(self.frame[names[0]])
         return numbers, values
 
     def _split(self, domain: NDArray[Any], domain_names: tuple[str, ...], labelled: NDArray[np.bool_]) -> Splits:
@@ -225,7 +229,7 @@ class TableRows:
             group = [self.frame[name].astype(str).to_numpy(dtype=np.str_) for name in names_of(settings.group)]
             classes = None
             if settings.task == "classification":
-                classes = _categories(self.frame[names_of(settings.target)[0]])[1]
+                classes = categories(self.frame[names_of(settings.target)[0]])[1]
             return settings.divide(
                 np.array(domain_names)[domain],
                 labelled=labelled,
@@ -245,9 +249,9 @@ class TableRows:
         self._check_together(split)
         if settings.fully_labelled:
             split[labelled & (split == "unlabelled")] = "train"
-        if (missing := ~labelled & (split != "unlabelled")).any():
-            row = int(missing.argmax())
-            column = next(name for name in names_of(settings.target) if _missing(self.frame[name])[row])
+        if (wanting := ~labelled & (split != "unlabelled")).any():
+            row = int(wanting.argmax())
+            column = next(name for name in names_of(settings.target) if missing(self.frame[name])[row])
             raise TableError(f"{self.place(row, column)} is missing, but the sample is in {split[row]}")
         return split
 
@@ -278,13 +282,13 @@ class TableRows:
     ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Return classes as numbers of those that train has; an unlabelled sample may have another, which is none."""
         values = self.frame[column]
-        if (broken := _fractions(values)).any():
+        if (broken := fractions(values)).any():
             row = int(broken.argmax())
             raise TableError(
                 f"{self.place(row, column)} must be a class, by name or whole number, got {values.iloc[row]}; is it a "
                 "regression?"
             )
-        names, numbers = _categories(values)
+        names, numbers = categories(values)
         unseen = unseen_classes(numbers, split)
         if unseen.any():
             row = int(unseen.argmax())
@@ -303,56 +307,6 @@ class TableRows:
         return np.where(labelled, place[numbers], -1), tuple(names[number] for number in known)
 
 
-def check_names(source: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a column that is not there, and say which is meant."""
-    for name in wanted:
-        if name not in columns:
-            near = get_close_matches(name, columns, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else "."
-            raise TableError(f"{source} has no column {name!r}{hint} It has {listed(columns)}")
-
-
-def read_labels(source: Source, names: list[str]) -> pd.DataFrame:
-    """Return columns of labels or text; a cell of a CSV file that is not UTF-8 is named."""
-    try:
-        return source.labels(names)
-    except TableError as error:
-        if not source.path.name.lower().endswith((".csv", ".csv.gz")) or "UTF8" not in str(error):
-            raise
-        raise TableError(_not_utf8(source.path, names)) from error
-
-
-def to_numbers(values: pd.Series, place: Place) -> NDArray[np.float64]:
-    """Return a column as numbers; an empty cell is NaN, and one that holds something else is named by ``place``."""
-    numbers = _as_numbers(values.mask(_missing(values)))
-    if (bad := ~np.isfinite(numbers) & ~_missing(values)).any():
-        row = int(bad.argmax())
-        raise TableError(f"{place(row, str(values.name))}: {str(values.iloc[row])!r} is not a finite number")
-    return numbers
-
-
-def to_truth(values: pd.Series, place: Place) -> NDArray[np.float64]:
-    """Return a column of 0 and 1, or of false and true; an empty cell is NaN."""
-    truth = np.asarray(values.astype(str).str.lower().map(_TRUTH), dtype=np.float64)
-    if (bad := np.isnan(truth) & ~_missing(values)).any():
-        row = int(bad.argmax())
-        raise TableError(f"{place(row, str(values.name))} must be 0 or 1, got {str(values.iloc[row])!r}")
-    return truth
-
-
-def first_not_utf8(array: Any) -> int | None:
-    """Return the first row of an Arrow array of text or bytes that is not UTF-8, or none."""
-    try:
-        array.cast(pa.large_string()).validate(full=True)
-    except pa.ArrowInvalid:
-        for row, value in enumerate(array.cast(pa.large_binary())):
-            try:
-                (value.as_py() or b"").decode()
-            except UnicodeDecodeError:
-                return row
-    return None
-
-
 def check_features(rows: TableRows, X: NDArray[Any], names: Sequence[str]) -> Tensor:
     """Return features (n, d) as float32; what is not finite is told by row and column."""
     with np.errstate(over="ignore"):  # what is too large for float32 is told below
@@ -362,21 +316,6 @@ def check_features(rows: TableRows, X: NDArray[Any], names: Sequence[str]) -> Te
         row, column = np.argwhere(~finite)[0].tolist()
         raise TableError(f"{rows.place(row, names[column])} is {X[row, column]}, not a finite number in float32")
     return torch.from_numpy(features)
-
-
-def _not_utf8(path: Path, names: list[str]) -> str:
-    """Say which cell of a CSV file is not UTF-8: Arrow says the column only."""
-    table = csv.read_csv(
-        path,
-        read_options=csv.ReadOptions(use_threads=False),
-        parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip"),
-        convert_options=csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.binary())),
-    )
-    for name in names:
-        row = first_not_utf8(table[name].combine_chunks())
-        if row is not None:
-            return f"{path}: row {row + 1}, column {name!r} is not UTF-8"
-    return f"{path} is not UTF-8"
 
 
 def _inputs(source: Source, rows: TableRows, settings: TableSettings) -> Inputs:
@@ -401,31 +340,3 @@ def _paths(rows: TableRows, column: str, root: Path) -> list[str]:
             raise TableError(f"{rows.place(row, column)}: path {name!r} leads out of {root}; root says what is inside")
         names[row] = inner
     return names
-
-
-def _missing(values: pd.Series) -> NDArray[np.bool_]:
-    return (values.isna() | values.isin([""])).to_numpy(dtype=bool)
-
-
-def _fractions(values: pd.Series) -> NDArray[np.bool_]:
-    """Return which values are numbers, but not whole, be it as text."""
-    numbers = _as_numbers(values)
-    return np.asarray(np.isfinite(numbers) & (numbers != np.rint(numbers)))
-
-
-def _categories(values: pd.Series) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return names of what a column holds, in order, and the number of each row's.
-
-    Numbers that are whole are called so, though an empty cell among them may have made 1 into 1.0.
-    """
-    numbers, text = _as_numbers(values), values.astype(str).to_numpy(dtype=object)
-    known = ~_missing(values)
-    whole = np.where(np.isfinite(numbers), np.rint(numbers), 0).astype(np.int64)
-    plain = (whole.astype(str) == text) | (np.char.add(whole.astype(str), ".0") == text)
-    given = whole if known.any() and plain[known].all() else text
-    found, places = np.unique(np.where(known, given, given[known.argmax()]), return_inverse=True)
-    return tuple(str(value) for value in found.tolist()), places.astype(np.int64)
-
-
-def _as_numbers(values: pd.Series) -> NDArray[np.float64]:
-    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)

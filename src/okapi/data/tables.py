@@ -1,9 +1,8 @@
 """Tables: the file that a matching reads, and the files it writes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from okapi.data.columns import check_names
 from okapi.data.formats import BLOCK, Source, TableError, listed, open_source
 
 _CHECKED_ON_OPENING = 2**28  # bytes; a memory map beyond this is not read through before it is used
@@ -109,7 +109,7 @@ def read_table(
     source = open_source(path)
     scores = [propensity] if isinstance(propensity, str) else list(propensity or ())
     never = [name for name in (domain, id, image, target) if name is not None]
-    _check_names(path, source.columns, [*never, *scores, *exact, *(columns or ())])
+    check_names(path, source.columns, [*never, *scores, *exact, *(columns or ())])
     if clash := set(never) & set(columns or ()):
         raise TableError(f"{path}: {listed(clash)} cannot be both a covariate and the domain, id, image or target")
 
@@ -165,14 +165,6 @@ def _read_covariates(
         _check_present(path, categories[name])
     parts = [pd.DataFrame(X, columns=names)] if numbers else []
     return pd.concat([*parts, categories.astype("category")], axis=1), [*names, *texts], left_out
-
-
-def _check_names(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
-    for name in wanted:
-        if name not in columns:
-            near = get_close_matches(name, columns, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else "."
-            raise TableError(f"{path} has no column {name!r}{hint} It has {listed(columns)}")
 
 
 def _check_labels(path: Path, labels: pd.DataFrame, domain: str, id_: str | None, exact: Sequence[str]) -> None:

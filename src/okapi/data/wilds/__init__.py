@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from okapi.data.columns import Place, check_names, read_labels, to_numbers
 from okapi.data.folders import FolderError
 from okapi.data.formats import TableError, listed, open_source
-from okapi.data.table_dataset import Place, check_names, read_labels, to_numbers
 
 SOURCE = "WILDS distributes it, by wilds.stanford.edu/downloads and by its package."
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from okapi.data.table_dataset import to_numbers
+from okapi.data.columns import to_numbers
 from okapi.data.task import Task
 from okapi.data.text import Texts, TokenSettings
 from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits

@@ -8,9 +8,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from okapi.data.columns import Place
 from okapi.data.formats import TableError
 from okapi.data.images import ImageFiles, ImageSettings, Verify, leads_out
-from okapi.data.table_dataset import Place
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits, whole_numbers
 

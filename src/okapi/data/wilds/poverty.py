@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from okapi.data.cache import ArrayCache, in_threads
+from okapi.data.columns import Place, to_numbers, to_truth
 from okapi.data.formats import TableError, listed
 from okapi.data.images import ImageError, Verify, missing_files, refuse
-from okapi.data.table_dataset import Place, to_numbers, to_truth
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns
 
