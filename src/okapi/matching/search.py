@@ -20,7 +20,7 @@ PRODUCT = 2048  # keys per matrix product
 PANEL = 1 << 21  # scores of a block kept at a time: they stay in the cache until the best are selected
 GROUPS = 64  # for each score wanted: from here on topk keeps a heap instead of partitioning a copy
 PIECE = 1 << 17  # numbers handled at a time in float64: they stay in the cache
-FEW = 128  # queries up to which all scores are cheaper than a sorted copy of the keys
+FEW = 128  # queries up to which all scores are quicker to have than a sorted copy of the keys
 EPSILON = torch.finfo(torch.float32).eps / 2
 
 
@@ -65,7 +65,7 @@ class Search:
         center, self.scale = _center_and_scale(queries, keys)
         self.q_sorted, self.q_norm = _prepare(queries, plan.query_order, center, self.scale)
         self.table: Tensor | None = None
-        if len(plan.query_order) <= FEW:
+        if len(plan.query_order) <= min(FEW, keys.shape[1]):  # and take no more memory
             self.table, k_norm = self._score_all(center)
         else:
             self.k_sorted, k_norm = _prepare(keys, plan.key_order, center, self.scale)
