@@ -15,8 +15,10 @@ torch.set_num_threads(1)
 # A shell that starts the tests in the background makes them, and the programs they start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Times vary on shared machines, and the first call of a test pays for imports.
-settings.register_profile("okapi", deadline=None)
+# Times vary on shared machines, and the first call of a test pays for imports: no deadline. A run says the same of the
+# same code every time; new examples are looked for with `pytest --hypothesis-profile=explore`.
+settings.register_profile("okapi", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("okapi")
 
 

@@ -60,7 +60,7 @@ def test_groups_of_one_size_fill_shares_exactly():
         assert all(len(set(split[place == number].tolist())) == 1 for number in range(50))
 
 
-@given(st.lists(st.integers(0, 12), min_size=30, max_size=80), st.integers(0, 1000), st.booleans())
+@given(st.lists(st.integers(0, 12), min_size=60, max_size=90), st.integers(0, 1000), st.booleans())
 def test_training_knows_all_classes(classes, seed, grouped):
     labels = np.array(classes)
     groups = np.arange(len(labels)) // 2 if grouped else None
@@ -70,11 +70,25 @@ def test_training_knows_all_classes(classes, seed, grouped):
     assert (split == "id_val").sum() >= floor(0.2 * len(labels)) - grouped
 
 
+@given(st.lists(st.integers(0, 12), min_size=10, max_size=30), st.integers(0, 1000), st.integers(1, 3))
+def test_a_share_gives_way_to_the_classes_of_training(classes, seed, together):
+    labels = np.array(classes)
+    groups = np.arange(len(labels)) // together
+    try:
+        split = by_fraction(len(labels), {"id_val": 0.4}, "train", seed=seed, classes=labels, groups=groups)
+    except ValueError as error:
+        assert "which leaves none for it" in str(error)
+    else:
+        assert set(labels[split == "train"].tolist()) == set(classes)
+
+
 def test_a_share_of_no_sample_is_refused():
     with pytest.raises(ValueError, match=r"id_val is 0\.2 of 4 samples, which leaves none for it"):
         by_fraction(4, {"id_val": 0.2}, "train", seed=0)
     with pytest.raises(ValueError, match=r"id_val is 0\.2 of 10 samples in 2 groups"):
         by_fraction(10, {"id_val": 0.2}, "train", seed=0, groups=np.arange(10) // 5)
+    with pytest.raises(ValueError, match=r"id_val is 0\.5 of 4 samples.*4 hold one of each class for train"):
+        by_fraction(4, {"id_val": 0.5}, "train", seed=0, classes=[1, 2, 3, 4])
     with pytest.raises(ValueError, match="groups must have a row for each of the 4 samples, got 3"):
         by_fraction(4, {}, "train", seed=0, groups=[1, 2, 3])
 

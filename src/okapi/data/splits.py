@@ -127,7 +127,8 @@ def by_fraction(
         The split that gets all others.
     seed : int or sequence of int
     classes : array (count,), optional
-        Of each value one sample, at least, stays in ``rest`` as long as there is room: so training knows all classes.
+        Of each value one sample, at least, stays in ``rest``, so that training knows all classes; a share is smaller
+        where it must be for that.
     groups : array (count,) or (count, m), optional
         Samples that have the same value, or the same row of values, stay together: places that recur, or patients. A
         share is then as large as whole groups allow without exceeding it.
@@ -141,17 +142,18 @@ def by_fraction(
     unit = _units(count, groups)
     size = np.bincount(unit, minlength=1)
     order = np.random.default_rng(seed).permutation(len(size)).tolist()
-    late = _first_of_each(unit, order, classes)
+    kept = _one_of_each(unit, order, classes)
     of_unit = np.full(len(size), rest, dtype=_WIDTH)
-    for chosen in [number for number in order if number not in late] + [number for number in order if number in late]:
+    for chosen in [number for number in order if number not in kept]:
         for name, room in wanted.items():
             if size[chosen] <= room:
                 of_unit[chosen], wanted[name] = name, room - size[chosen]
                 break
     split: Splits = of_unit[unit]
     if empty := [name for name in wanted if not (split == name).any()]:
-        kept = f" in {len(size)} groups" if groups is not None else ""
-        raise ValueError(f"{empty[0]} is {parts[empty[0]]} of {count} samples{kept}, which leaves none for it")
+        among = f" in {len(size)} groups" if groups is not None else ""
+        needed = f" ({len(kept)} hold one of each class for {rest})" if kept else ""
+        raise ValueError(f"{empty[0]} is {parts[empty[0]]} of {count} samples{among}, which leaves none for it{needed}")
     return split
 
 
@@ -279,12 +281,21 @@ def _units(count: int, groups: ArrayLike | None) -> NDArray[np.int64]:
     return numbers.reshape(-1).astype(np.int64)
 
 
-def _first_of_each(unit: NDArray[np.int64], order: Sequence[int], classes: ArrayLike | None) -> set[int]:
-    """Return the units that come first in the order with each class."""
+def _one_of_each(unit: NDArray[np.int64], order: Sequence[int], classes: ArrayLike | None) -> set[int]:
+    """Return units that hold every class between them: the first in the order, from the class in fewest units on."""
     if classes is None:
         return set()
     place = np.empty(len(order), dtype=np.int64)
     place[list(order)] = np.arange(len(order))
-    by_place = np.argsort(place[unit], kind="stable")
-    _, first = np.unique(np.asarray(classes)[by_place], return_index=True)
-    return set(unit[by_place[first]].tolist())
+    _, label = np.unique(np.asarray(classes), return_inverse=True)
+    held = np.unique(np.stack([label.reshape(-1), place[unit]], axis=1), axis=0)  # by class, then by place
+    in_units = np.bincount(held[:, 0])
+    first = np.concatenate([[0], np.cumsum(in_units)[:-1]])
+    chosen: set[int] = set()
+    known: set[int] = set()
+    for number in np.argsort(in_units, kind="stable").tolist():
+        if number not in known:
+            at = held[first[number], 1]
+            chosen.add(int(order[at]))
+            known.update(held[held[:, 1] == at, 0].tolist())
+    return chosen
