@@ -30,6 +30,9 @@ def brute_force(
     caliper_scale="probability",
     two_way=True,
     direction=None,
+    query_outcome=None,
+    key_outcome=None,
+    outcome_caliper=None,
 ):
     """Return a list of (query, [keys], [distances])."""
     queries, keys = np.asarray(queries, np.float64), np.asarray(keys, np.float64)
@@ -82,6 +85,10 @@ def brute_force(
         return np.sqrt(np.mean((np.array(of_queries) + np.array(of_keys)) / 2))
 
     def pair_admissible(i, j):
+        if outcome_caliper is not None:
+            apart = np.atleast_1d(np.asarray(query_outcome[i], np.float64) - np.asarray(key_outcome[j], np.float64))
+            if np.sqrt((apart**2).sum()) > outcome_caliper:
+                return False
         if sets:
             if (query_domain[i] & key_domain[j]).any():
                 return False

@@ -29,11 +29,15 @@ def caliper_nn(
     caliper_scale: str = "probability",
     two_way: bool = True,
     direction: tuple[int, int] | None = None,
+    query_outcome: ArrayLike | None = None,
+    key_outcome: ArrayLike | None = None,
+    outcome_caliper: float | None = None,
 ) -> Matches:
     """Match every query to its k nearest keys of other domains.
 
     A query is matched only if k keys are admissible to it: keys of another domain, both samples inside the fixed
-    caliper, their propensities within the std-caliper of each other. Exact, ties to the lower row.
+    caliper, their propensities within the std-caliper of each other, their outcomes within the prognostic caliper.
+    Exact, ties to the lower row.
 
     Parameters
     ----------
@@ -60,6 +64,11 @@ def caliper_nn(
         Whether the fixed caliper leaves out keys as well as queries.
     direction : (int, int), optional
         Match only queries of the first domain with keys of the second.
+    query_outcome, key_outcome : tensor or array of shape (n,) or (n, c), optional
+        What is known or predicted of each sample's outcome: class probabilities, or one or several numbers, of a scale
+        on which they can be compared. Needed by the prognostic caliper only.
+    outcome_caliper : float >= 0, optional
+        The prognostic caliper: greatest Euclidean distance of the outcomes in a pair.
 
     Returns
     -------
@@ -80,7 +89,14 @@ def caliper_nn(
     3      3     1    1       0.1
     4      4     1    2       1.0
     """
-    calipers = Calipers(fixed=fixed_caliper, std=std_caliper, scale=caliper_scale, two_way=two_way, direction=direction)
+    calipers = Calipers(
+        fixed=fixed_caliper,
+        std=std_caliper,
+        scale=caliper_scale,
+        two_way=two_way,
+        direction=direction,
+        outcome=outcome_caliper,
+    )
     check_k(k)
     query_vectors = check_vectors(queries, "queries")
     device = query_vectors.device
@@ -90,6 +106,10 @@ def caliper_nn(
     query = check_side("query", len(query_vectors), query_domain, query_propensity, calipers, device)
     key = check_side("key", len(key_vectors), key_domain, key_propensity, calipers, device)
     _check_sides_agree(query, key)
+    if calipers.outcome is not None:
+        query = query._replace(outcome=check_outcome(query_outcome, "query_outcome", len(query_vectors), device))
+        key = key._replace(outcome=check_outcome(key_outcome, "key_outcome", len(key_vectors), device))
+        _check_outcomes_agree(query, key)
 
     if device.type == "mps":  # has no float64, in which distances are settled
         cpu = torch.device("cpu")
@@ -201,6 +221,28 @@ def check_propensity(propensity: Tensor, name: str, n: int) -> Tensor:
         if low < 0 or high > 1:
             raise ValueError(f"{name} must lie in [0, 1], got values from {low:g} to {high:g}")
     return propensity
+
+
+def check_outcome(outcome: ArrayLike | None, name: str, n: int, device: torch.device) -> Tensor:
+    """Return finite outcomes of shape (n, c), float64."""
+    if outcome is None:
+        raise ValueError(f"{name} is needed by outcome_caliper, got None")
+    values = to_tensor(outcome, name, device)
+    if values.ndim not in (1, 2) or len(values) != n:
+        raise ValueError(f"{name} must have shape ({n},) or ({n}, c), got {tuple(values.shape)}")
+    values = values.double()
+    _check_finite(values, name)
+    return values.reshape(n, -1) if n else values.reshape(0, values.shape[1] if values.ndim == 2 else 1)
+
+
+def _check_outcomes_agree(query: Side, key: Side) -> None:
+    assert query.outcome is not None
+    assert key.outcome is not None
+    if query.outcome.shape[1] != key.outcome.shape[1]:
+        raise ValueError(
+            "query_outcome and key_outcome must have the same width, "
+            f"got {query.outcome.shape[1]} and {key.outcome.shape[1]}"
+        )
 
 
 def _check_direction(direction: tuple[int, int], domains: Tensor) -> None:

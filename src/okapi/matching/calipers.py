@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from okapi.matching.outcome_plan import FilteredPlan, OutcomeCaliper, OutcomePlan
 from okapi.matching.plans import DomainPlan, Plan, SetPlan, WindowPlan
 from okapi.matching.score_plan import ScoreCaliper, ScorePlan, columns
 
@@ -16,14 +17,18 @@ SCALES = ("probability", "logit")
 
 
 class Side(NamedTuple):
-    """The queries or the keys: domains (n,) int64 or (n, S) bool; propensities (n,), (n, S), or None."""
+    """The queries or the keys: domains (n,) int64 or (n, S) bool; propensities (n,), (n, S), or None; outcomes alike.
+
+    Outcomes are (n, c) and float64.
+    """
 
     domain: Tensor
     propensity: Tensor | None
+    outcome: Tensor | None = None
 
     def to(self, device: torch.device) -> "Side":
         """Return the same side on another device."""
-        return Side(self.domain.to(device), None if self.propensity is None else self.propensity.to(device))
+        return Side(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]
 
     def own_propensity(self) -> Tensor:
         """Return the propensity of each sample's own domain, shape (n,); for sets, the greatest among its labels."""
@@ -51,6 +56,8 @@ class Calipers:
         Whether the fixed caliper holds for keys as well as for queries.
     direction : (int, int), optional
         Only queries of the first domain with keys of the second.
+    outcome : float >= 0, optional
+        Greatest admissible distance of the outcomes within a pair.
     """
 
     fixed: float | None = None
@@ -58,6 +65,7 @@ class Calipers:
     scale: str = "probability"
     two_way: bool = True
     direction: tuple[int, int] | None = None
+    outcome: float | None = None
 
     def __post_init__(self) -> None:
         if self.fixed is not None and not (0 <= self.fixed <= 1 and self.fixed != 0.5):
@@ -66,6 +74,8 @@ class Calipers:
             raise ValueError(f"std_caliper must be a positive number, got {self.std}")
         if self.scale not in SCALES:
             raise ValueError(f"caliper_scale must be one of {SCALES}, got {self.scale!r}")
+        if self.outcome is not None and not (self.outcome >= 0 and math.isfinite(self.outcome)):
+            raise ValueError(f"outcome_caliper must be a number of at least 0, got {self.outcome}")
 
     def admissible(self, query: Side, key: Side, *, sample: Tensor | None = None) -> "Admissible":
         """Apply the calipers to queries and keys.
@@ -166,6 +176,18 @@ class Admissible:
             self.query.domain,
             self.key.domain,
         )
+        if self.calipers.outcome is None:
+            return self._plan(*rows, width)
+        assert self.query.outcome is not None
+        assert self.key.outcome is not None
+        outcomes = OutcomeCaliper(self.query.outcome, self.key.outcome, self.calipers.outcome)
+        if self.calipers.std is None and not self.sets:
+            return OutcomePlan(*rows, outcomes)
+        return FilteredPlan(self._plan(*rows, width), outcomes)
+
+    def _plan(self, query_rows: Tensor, key_rows: Tensor, query_domain: Tensor, key_domain: Tensor, width: int) -> Plan:
+        """Arrange the search by domains and propensities alone."""
+        rows = query_rows, key_rows, query_domain, key_domain
         if self.calipers.std is None:
             return SetPlan(*rows) if self.sets else DomainPlan(*rows)
         scores = self.query_score, self.key_score

@@ -1,0 +1,126 @@
+"""The prognostic caliper against brute force, and what it must not do."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.matching.oracle import brute_force
+from tests.matching.test_caliper_nn import KINDS, assert_same, make_problem, settings
+
+from okapi.matching import caliper_nn, outcome_plan, plans, score_plan, search
+
+OUTCOMES = ("labels", "probabilities", "numbers", "several numbers", "far from zero")
+
+
+def outcomes(rng, rows, kind, classes=3):
+    if kind == "labels":
+        return np.eye(classes)[rng.integers(0, classes, rows)]
+    if kind == "probabilities":
+        return rng.dirichlet(np.full(classes, 0.3), rows)
+    if kind == "several numbers":
+        return rng.normal(size=(rows, 2))
+    return rng.normal(size=rows) + (1e6 if kind == "far from zero" else 0)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(0, 25),
+    m=st.integers(0, 40),
+    width=st.integers(1, 4) | st.just(30),
+    kind=st.sampled_from(KINDS),
+    outcome=st.sampled_from(OUTCOMES),
+    caliper=st.sampled_from([0.0, 0.05, 0.5, 1.0, 2**0.5, 3.0]),
+    domains=st.sampled_from([2, 4, 30]),
+    block=st.integers(1, 9),
+    chunk=st.integers(1, 40),
+    tile_flops=st.sampled_from([100.0, 5e3, 1e9]),
+    arguments=settings,
+)
+def test_equals_brute_force(seed, n, m, width, kind, outcome, caliper, domains, block, chunk, tile_flops, arguments):
+    """Whatever the outcomes, the caliper and the other calipers beside it."""
+    rng = np.random.default_rng(seed)
+    queries, keys, given_domains = make_problem(rng, n, m, width, kind, n_domains=max(domains, 4), ties=bool(seed % 2))
+    arguments |= {
+        "query_outcome": outcomes(rng, n, outcome),
+        "key_outcome": outcomes(rng, m, outcome),
+        "outcome_caliper": caliper,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in (
+            (plans, "NARROW", block),
+            (plans, "WIDE", block),
+            (outcome_plan, "NARROW", block),
+            (outcome_plan, "CHUNK", block),
+            (outcome_plan, "BOXES", chunk),
+            (outcome_plan, "FEW_DOMAINS", 3),
+            (score_plan, "MIXED_ROWS", block),
+            (score_plan, "ROWS", 3 * block),
+            (score_plan, "TILE_FLOPS", tile_flops),
+            (search, "PRODUCT", chunk),
+            (search, "PANEL", 3 * block * chunk),
+        ):
+            patch.setattr(module, name, value)
+        matches = caliper_nn(queries, keys, **given_domains, **arguments)
+    assert_same(matches, brute_force(queries, keys, **given_domains, **arguments))
+
+
+def test_blocks_are_searched_among_near_outcomes_only():
+    """Of ten classes a query's own is a tenth of the other domain: windows hold little more."""
+    rng = np.random.default_rng(0)
+    n, m, classes = 4000, 8000, 10
+    queries, keys, domains = make_problem(rng, n, m, 4, "two domains", dtype=np.float32)
+    sharp = [0.98 * outcomes(rng, rows, "labels", classes) + 0.002 for rows in (n, m)]
+    built = []
+    original = outcome_plan.OutcomePlan
+
+    class Kept(original):
+        def __init__(self, *args):
+            super().__init__(*args)
+            built.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("okapi.matching.calipers.OutcomePlan", Kept)
+        caliper_nn(queries, keys, **domains, query_outcome=sharp[0], key_outcome=sharp[1], outcome_caliper=0.5)
+    (plan,) = built
+    searched = sum(
+        (block.rows.stop - block.rows.start) * sum(span.stop - span.start for span in block.spans)
+        for block in plan.blocks
+    )
+    assert plan.count_pairs() <= searched < 2 * plan.count_pairs()
+    assert searched < n * m / 8
+
+
+def test_pairs_on_the_edge_of_the_caliper_are_admissible():
+    x, domain = np.zeros((2, 1)), np.array([0, 1])
+    for apart in (0.1, 1 / 3, 0.7):
+        both = {
+            "query_domain": domain,
+            "key_domain": domain,
+            "query_outcome": [0.0, apart],
+            "key_outcome": [0.0, apart],
+        }
+        both = {name: np.asarray(value) for name, value in both.items()}
+        assert len(caliper_nn(x, x, **both, outcome_caliper=apart)) == 2
+        assert len(caliper_nn(x, x, **both, outcome_caliper=np.nextafter(apart, 0))) == 0
+
+
+def test_bad_outcomes_are_refused_by_name():
+    x, domain = np.zeros((3, 1)), np.array([0, 1, 1])
+    good = np.array([0.0, 1.0, 2.0])
+
+    def match(query, key, caliper=0.5):
+        sides = {"query_domain": domain, "key_domain": domain, "query_outcome": query, "key_outcome": key}
+        return caliper_nn(x, x, **sides, outcome_caliper=caliper)
+
+    for arguments, words in [
+        ((None, good), "query_outcome is needed by outcome_caliper, got None"),
+        ((good, good[:2]), r"key_outcome must have shape \(3,\) or \(3, c\), got \(2,\)"),
+        ((good, np.eye(3)), "query_outcome and key_outcome must have the same width, got 1 and 3"),
+        ((np.array([0, np.nan, 1]), good), "query_outcome must be finite, row 1 holds NaN or infinity"),
+        ((good, good, -0.1), r"outcome_caliper must be a number of at least 0, got -0\.1"),
+        ((good, good, float("nan")), "outcome_caliper must be a number of at least 0, got nan"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            match(*arguments)
+    assert len(match(torch.zeros(3), torch.zeros(3))) == 3
