@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 from okapi.algorithms import Okapi, SharedDomainsWarning, offline_matches, supervised_loss
 from okapi.algorithms.fixmatch import FixMatchSettings
-from okapi.algorithms.offline_okapi import OfflineOkapiSettings
+from okapi.algorithms.offline_okapi import OfflineOkapiSettings, offline_outcomes
 from okapi.algorithms.okapi import OkapiSettings
 from okapi.data.batches import Batch
 from okapi.data.task import Task
@@ -144,6 +144,27 @@ def test_offline_matches_are_those_of_brute_force_on_unit_vectors():
         expected[query] = keys[0]
     assert torch.equal(rows, expected)
     assert 0 < (rows >= 0).sum() < 40 or (rows >= 0).all()
+
+
+def test_offline_matches_inside_the_prognostic_caliper():
+    generator = torch.Generator().manual_seed(0)
+    x, domain = torch.randn(30, 4, generator=generator), torch.arange(30) // 15
+    free = OfflineOkapiSettings(fixed_caliper=None, std_caliper=None, outcome_caliper=0.4)
+    for task, prediction, target in (
+        (Task("classification", 2), 3 * torch.randn(30, 2, generator=generator), torch.arange(15) % 2),
+        (Task("regression"), torch.randn(30, 1, generator=generator), 5 * torch.randn(15, generator=generator)),
+    ):
+        outcome = offline_outcomes(task, prediction, target)
+        rows = offline_matches(x, domain, free, outcome)
+        unit = x / x.norm(dim=1, keepdim=True)
+        admissible = (torch.cdist(outcome.double(), outcome.double()) <= 0.4) & (domain[:, None] != domain)
+        distance = torch.cdist(unit.double(), unit.double()).masked_fill(~admissible, torch.inf)
+        expected = torch.where(admissible.any(1), distance.argmin(1), -1)
+        assert rows.tolist() == expected.tolist()
+        assert 0 < (rows < 0).sum() < 30
+    assert outcome[:15].std() == pytest.approx(1)  # numbers are counted in deviations of those known
+    known = offline_outcomes(Task("classification", 2), prediction.expand(-1, 2), torch.arange(15) % 2)[:15]
+    assert known.tolist() == torch.eye(2)[torch.arange(15) % 2].tolist()
 
 
 def test_offline_matches_warn_of_separable_domains():

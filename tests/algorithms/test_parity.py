@@ -18,6 +18,7 @@ STEPS, BATCH, WIDTH = 50, 4, 5
 SETTINGS = OkapiSettings(
     k=2, fixed_caliper=0.9, std_caliper=0.5, bank=19, momentum=0.9, scorer_learning_rate=0.1, weight=2.0
 )
+NO_CALIPERS = {"fixed_caliper": None, "std_caliper": None}
 CASES = {  # what is set otherwise, domains, whether they are sets, task
     "two pools": ({}, 2, False, "classification"),
     "regression": ({}, 2, False, "regression"),
@@ -30,6 +31,21 @@ CASES = {  # what is set otherwise, domains, whether they are sets, task
     "no std": ({"std_caliper": None}, 2, False, "classification"),
     "no fixed, logit scale": ({"fixed_caliper": None, "caliper_scale": "logit"}, 2, False, "regression"),
     "bank smaller than the batch": ({"bank": 5}, 2, False, "classification"),
+    "outcomes": ({**NO_CALIPERS, "outcome_caliper": 0.9}, 2, False, "classification"),
+    "outcomes that are numbers": ({**NO_CALIPERS, "outcome_caliper": 0.6}, 2, False, "regression"),
+    "outcomes that are labels": ({**NO_CALIPERS, "outcome_caliper": 0.9, "k": 1}, 2, False, "multilabel"),
+    "outcomes beside other calipers": (
+        {"outcome_caliper": 0.9, "std_caliper": 1.0, "k": 1},
+        2,
+        False,
+        "classification",
+    ),
+    "outcomes and many domains": (
+        {"domain": "label", "std_caliper": None, "outcome_caliper": 0.8, "k": 1},
+        4,
+        False,
+        "classification",
+    ),
 }
 
 
@@ -73,6 +89,7 @@ def test_the_same_losses_and_parameters_over_fifty_steps(case):
         sets=sets,
         supervised_loss=lambda prediction, target: supervised_loss(task, prediction, target),
         learning_rate=0.01,
+        kind=kind,
     )
     optimiser = torch.optim.AdamW(algorithm.parameter_groups(0.01), weight_decay=0.0)
     matched = 0.0
@@ -99,5 +116,5 @@ def test_the_same_losses_and_parameters_over_fifty_steps(case):
     ):
         for name, value in theirs.state_dict().items():
             torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-7, atol=1e-9)
-    torch.testing.assert_close(algorithm.consistency.encodings.rows(), torch.stack([z for z, _ in slow.bank]))
+    torch.testing.assert_close(algorithm.consistency.encodings.rows(), torch.stack([row[0] for row in slow.bank]))
     assert 0 < matched <= STEPS

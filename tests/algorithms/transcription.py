@@ -14,10 +14,12 @@ def unit(x):
 class Transcription:
     """State and step of online Okapi with momentum or online queries."""
 
-    def __init__(self, network, scorer, *, settings, steps, domains, sets, supervised_loss, learning_rate):
+    def __init__(self, network, scorer, *, settings, steps, domains, sets, supervised_loss, learning_rate, kind):
         self.network, self.scorer, self.settings = network, scorer, settings
         self.momentum = copy.deepcopy(network.encoder).eval()
-        self.bank = []  # (encoding, domain), the oldest first, overwritten as a ring
+        self.momentum_head = copy.deepcopy(network.head)
+        self.kind = kind
+        self.bank = []  # (encoding, domain, outcome, known), the oldest first, overwritten as a ring
         self.pointer, self.steps, self.domains, self.sets = 0, steps, domains, sets
         self.supervised_loss = supervised_loss
         scorer_rate = settings.scorer_learning_rate or learning_rate
@@ -34,22 +36,31 @@ class Transcription:
         s = self.settings
         # 1. momentum encoder
         zeta = s.momentum + (s.final_momentum - s.momentum) * number / self.steps
-        online_state = self.network.encoder.state_dict()
-        for name, value in self.momentum.state_dict().items():
-            if value.is_floating_point():
-                value.copy_(zeta * value + (1 - zeta) * online_state[name])
-            else:
-                value.copy_(online_state[name])
+        for slow, online in ((self.momentum, self.network.encoder), (self.momentum_head, self.network.head)):
+            online_state = online.state_dict()
+            for name, value in slow.state_dict().items():
+                if value.is_floating_point():
+                    value.copy_(zeta * value + (1 - zeta) * online_state[name])
+                else:
+                    value.copy_(online_state[name])
         # 2. online encoder, head on the labelled part
         x = torch.cat([x_labelled, x_unlabelled])
         z = self.network.encoder(x)
         supervised = self.supervised_loss(self.network.head(z[: len(x_labelled)]), target)
         # 3. queries and keys
         with torch.no_grad():
-            momentum = unit(self.momentum(x))
+            encoded = self.momentum(x)
+            momentum = unit(encoded)
+            outcome = self.outcome(self.momentum_head(encoded), target)
+        known = [row < len(target) for row in range(len(x))]
         queries = momentum if s.queries == "momentum" else unit(z.detach())
-        keys = torch.stack([*momentum, *(encoding for encoding, _ in self.bank)])
-        key_domain = [*domain.tolist(), *(of for _, of in self.bank)]
+        keys = torch.stack([*momentum, *(row[0] for row in self.bank)])
+        key_domain = [*domain.tolist(), *(row[1] for row in self.bank)]
+        key_outcome = torch.stack([*outcome, *(row[2] for row in self.bank)])
+        scale = 1.0
+        if self.kind == "regression":
+            key_known = [*known, *(row[3] for row in self.bank)]
+            scale = torch.std(key_outcome[key_known], dim=0)
         # 4. propensity scorer
         logits = self.scorer(keys)
         scorer_loss = self.scorer_loss(logits, key_domain)
@@ -68,6 +79,9 @@ class Transcription:
             std_caliper=s.std_caliper,
             caliper_scale=s.caliper_scale,
             direction=s.direction,
+            query_outcome=(outcome / scale).numpy(),
+            key_outcome=(key_outcome / scale).numpy(),
+            outcome_caliper=s.outcome_caliper,
         )
         # 6. consistency
         warm_up = round(s.warm_up * self.steps)
@@ -79,13 +93,24 @@ class Transcription:
         (supervised + consistency + scorer_loss).backward()
         self.optimiser.step()
         # 7. the bank
-        for encoding, of in zip(momentum, domain.tolist(), strict=True):
+        for row in zip(momentum, domain.tolist(), outcome, known, strict=True):
             if len(self.bank) < s.bank:
-                self.bank.append((encoding, of))
+                self.bank.append(row)
             else:
-                self.bank[self.pointer] = (encoding, of)
+                self.bank[self.pointer] = row
             self.pointer = (self.pointer + 1) % s.bank
         return supervised.item(), consistency.item(), scorer_loss.item(), rate
+
+    def outcome(self, prediction, target):
+        """Labels where they are known, else what the momentum model predicts."""
+        if self.kind == "classification":
+            said, true = torch.softmax(prediction, 1), torch.eye(prediction.shape[1])[target]
+        elif self.kind == "regression":
+            said, true = prediction.clone(), target[:, None]
+        else:
+            said, true = torch.sigmoid(prediction), target
+        said[: len(target)] = true
+        return said
 
     def scorer_loss(self, logits, domain):
         if self.sets:

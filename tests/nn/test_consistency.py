@@ -9,7 +9,9 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
+from okapi.matching import Matches
 from okapi.nn import CrossDomainConsistency, Linear
+from okapi.nn.consistency import hubness
 
 FREE = {"fixed_caliper": None, "std_caliper": None}
 
@@ -153,6 +155,9 @@ def test_mappings_of_inputs():
         ({"loss": "l3"}, "loss must be one of"),
         ({"loss": "kl"}, "head is needed by loss 'kl'"),
         ({"bank": 0}, "capacity must be at least 1"),
+        ({"outcome_caliper": 0.5}, "head is needed by outcome_caliper"),
+        ({"outcome_caliper": -1.0, "head": nn.Linear(6, 3)}, "outcome_caliper must be a number of at least 0"),
+        ({"outcome_caliper": 1.0, "head": nn.Linear(6, 3), "outcomes": "ranks"}, "outcomes must be 'classes', 'num"),
     ],
 )
 def test_bad_settings_are_refused_at_once(arguments, message):
@@ -185,6 +190,60 @@ def test_a_prediction_that_is_missing_is_told_before_anything_changes():
     assert (int(consistency.step), int(consistency.updated_at), len(consistency.encodings)) == (0, -1, 0)
 
 
+def test_outcomes_that_are_missing_or_misshapen_are_told_before_anything_changes():
+    net, (x, domain) = encoder(), batch()
+    settings = {"head": nn.Linear(6, 3), "outcome_caliper": 0.5, "k": 1, **FREE}
+    consistency = CrossDomainConsistency(net, queries="online", **settings)
+    with pytest.raises(ValueError, match=r"outcome must be of shape \(10, 3\), got \(10,\)"):
+        consistency(net(x), x, domain, outcome=domain)
+    with pytest.raises(ValueError, match=r"key_outcome must be of shape \(8, 3\), got \(10, 3\)"):
+        consistency(net(x), x[:8], domain, key_domain=domain[:8], prediction=x[:, :3], key_outcome=torch.ones(10, 3))
+    with pytest.raises(ValueError, match="prediction is needed by outcome_caliper where the keys are other samples"):
+        consistency(net(x), x, domain, key_domain=domain)
+    assert (int(consistency.step), int(consistency.updated_at), len(consistency.encodings)) == (0, -1, 0)
+
+
+def test_pairs_have_the_outcome_that_is_known_or_the_one_predicted():
+    """Labels of half the samples, the head's word on the others: no pair across classes."""
+    net, (x, domain) = encoder().eval(), batch(n=40)
+    head = nn.Linear(6, 2)
+    label = torch.arange(40) // 2 % 2
+    known = torch.where(domain[:, None] == 0, nn.functional.one_hot(label).float(), torch.nan)
+    consistency = CrossDomainConsistency(net, head=head, outcome_caliper=0.6, k=1, bank=50, **FREE)
+    rates = []
+    for _ in range(2):
+        result = consistency(net(x), x, domain, outcome=known)
+        rates.append(result.match_rate.item())
+    probability = head(net(x)).softmax(1)
+    outcome = torch.where(known.isnan(), probability, known)
+    apart = torch.cdist(outcome, outcome) <= 0.6
+    possible = (apart & (domain[:, None] != domain)).any(1)
+    assert rates == pytest.approx(2 * [possible.double().mean().item()])
+    assert 0 < rates[0] < 1
+    assert len(consistency.outcomes.values) == len(consistency.encodings) == 50
+    assert consistency.outcomes.known.rows().sum() == 25
+
+
+def test_outcomes_serve_where_each_encoder_sees_its_own_pool():
+    net, (x, _) = encoder().eval(), batch(n=20)
+    head = nn.Linear(6, 2)
+    settings = {"direction": (0, 1), "queries": "online", "k": 1, **FREE}
+    consistency = CrossDomainConsistency(net, head=head, outcome_caliper=0.5, **settings)
+    sides = {"key_domain": torch.ones(10, dtype=torch.int64), "prediction": head(net(x[:10]))}
+    known = {"outcome": torch.eye(2)[torch.arange(10) % 2], "key_outcome": torch.eye(2)[torch.zeros(10).long()]}
+    result = consistency(net(x[:10]), x[10:], torch.zeros(10, dtype=torch.int64), **sides, **known)
+    assert result.match_rate == pytest.approx(5 / 20)  # every second query, of all samples
+
+
+def test_hubness_is_counted():
+    key = torch.tensor([[3, 4], [3, 5], [3, 3]])
+    figures = hubness(Matches(torch.arange(3), key, torch.zeros(3, 2)))
+    assert figures["distinct_keys"] == pytest.approx(3 / 6)
+    assert figures["busiest_key"] == 4
+    none = hubness(Matches(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2)))
+    assert (none["distinct_keys"], none["busiest_key"]) == (0, 0)
+
+
 TWO = textwrap.dedent("""
     import sys, torch, torch.distributed as dist
     from torch import nn
@@ -200,14 +259,16 @@ TWO = textwrap.dedent("""
         assert [part.tolist() for part in gather(torch.tensor([rank == 1]))] == [[False], [True]]
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6)).double()
-    consistency = CrossDomainConsistency(net, k=2, bank=30, decay=0.9, std_caliper=1.0, fixed_caliper=0.95)
+    outcomes = dict(head=nn.Linear(6, 1).double(), outcomes="numbers", outcome_caliper=1.5)
+    consistency = CrossDomainConsistency(net, k=2, bank=30, decay=0.9, std_caliper=1.0, fixed_caliper=0.95, **outcomes)
     called = DistributedDataParallel(net) if world > 1 else net
     optimiser = torch.optim.AdamW([*net.parameters(), *consistency.scorer.parameters()], lr=0.02)
     for step in range(20):
         x = torch.randn(16, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
         mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
         domain = (torch.arange(16) % 2)[mine]
-        result = consistency(called(x[mine]), x[mine], domain)
+        known = torch.where(x[:, :1] > 0, x.sum(1, keepdim=True), torch.nan)[mine]
+        result = consistency(called(x[mine]), x[mine], domain, outcome=known)
         optimiser.zero_grad()
         result.loss.backward()
         optimiser.step()

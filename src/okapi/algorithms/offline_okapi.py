@@ -9,9 +9,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from okapi.algorithms.base import Algorithm, Figures, Needs, unlabelled
+from okapi.algorithms.okapi import OUTCOMES, known_outcome
 from okapi.data.batches import Batch, Samples, join
+from okapi.data.task import Task
 from okapi.matching import Propensity, caliper_nn
 from okapi.nn import Linear, consistency_loss
+from okapi.nn.outcome_bank import predicted_outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +25,8 @@ class OfflineOkapiSettings:
     ----------
     erm_run : str, or null
         Run directory of the trained ERM model whose encodings are matched.
-    fixed_caliper, std_caliper, caliper_scale, temperature, domain
-        As of Okapi; the propensities are those of a logistic regression.
+    fixed_caliper, std_caliper, caliper_scale, outcome_caliper, temperature, domain
+        As of Okapi; the propensities are those of a logistic regression, the predictions those of the trained model.
     weight : float
         Of the consistency in the loss.
     warm_up : float in [0, 1]
@@ -36,6 +39,7 @@ class OfflineOkapiSettings:
     fixed_caliper: float | None = 0.9
     std_caliper: float | None = 0.6
     caliper_scale: Literal["probability", "logit"] = "probability"
+    outcome_caliper: float | None = None
     temperature: float = 0.7
     domain: Literal["binary", "label"] = "binary"
     weight: float = 1.0
@@ -84,7 +88,9 @@ class OfflineOkapi(Algorithm):
         return loss, figures
 
 
-def offline_matches(encodings: Tensor, domain: Tensor, settings: OfflineOkapiSettings) -> Tensor:
+def offline_matches(
+    encodings: Tensor, domain: Tensor, settings: OfflineOkapiSettings, outcome: Tensor | None = None
+) -> Tensor:
     """Return the row that each sample is matched to, shape (n,), int64; -1 where there is none.
 
     Parameters
@@ -93,6 +99,8 @@ def offline_matches(encodings: Tensor, domain: Tensor, settings: OfflineOkapiSet
         Of labelled and unlabelled samples by a trained encoder; matched as unit vectors.
     domain : tensor (n,), int64; or (n, S), bool
     settings : OfflineOkapiSettings
+    outcome : tensor (n, C), optional
+        For the prognostic caliper, what is known or predicted of each sample.
 
     Examples
     --------
@@ -102,6 +110,7 @@ def offline_matches(encodings: Tensor, domain: Tensor, settings: OfflineOkapiSet
     tensor([2, 2, 0])
     """
     unit = normalize(encodings.float().cpu(), dim=-1).numpy()
+    outcome = None if outcome is None else outcome.cpu()
     where = domain.cpu().numpy()
     score = None
     if settings.fixed_caliper is not None or settings.std_caliper is not None:
@@ -116,10 +125,29 @@ def offline_matches(encodings: Tensor, domain: Tensor, settings: OfflineOkapiSet
         fixed_caliper=settings.fixed_caliper,
         std_caliper=settings.std_caliper,
         caliper_scale=settings.caliper_scale,
+        query_outcome=outcome,
+        key_outcome=outcome,
+        outcome_caliper=settings.outcome_caliper,
     )
     rows = np.full(len(unit), -1, np.int64)
     rows[matches.query.numpy()] = matches.key[:, 0].numpy()
     return torch.from_numpy(rows)
+
+
+def offline_outcomes(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
+    """Return what the prognostic caliper compares, (n, outputs): targets of the first samples, predictions of the rest.
+
+    Parameters
+    ----------
+    task : Task
+    prediction : tensor (n, outputs)
+        Of labelled samples, which come first, and unlabelled ones by a trained model.
+    target : tensor (m,) or (m, outputs)
+        Of the labelled samples. Numbers are divided by their standard deviation.
+    """
+    known = known_outcome(task, target).to(prediction)
+    outcome = torch.cat([known, predicted_outcome(prediction[len(known) :], OUTCOMES[task.kind])])
+    return outcome / known.std(0).clamp(min=1e-12) if task.kind == "regression" else outcome
 
 
 def _matched(samples: Samples) -> Tensor:

@@ -6,14 +6,17 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from okapi.algorithms.base import Algorithm, Figures, Needs, unlabelled
 from okapi.data.batches import Batch, Samples, join
 from okapi.data.task import Task
 from okapi.models.network import Network
 from okapi.nn import CrossDomainConsistency, Linear
+from okapi.nn.outcome_bank import OutcomeKind
 
 LABELLED, UNLABELLED = 0, 1
+OUTCOMES: dict[str, OutcomeKind] = {"classification": "classes", "regression": "numbers", "multilabel": "labels"}
 
 
 class SharedDomainsWarning(UserWarning):
@@ -34,6 +37,10 @@ class OkapiSettings:
         Greatest difference of propensities in a pair, in standard deviations.
     caliper_scale : {"probability", "logit"}
         Scale on which the std-caliper compares.
+    outcome_caliper : float >= 0, or null
+        The prognostic caliper: greatest distance of the outcomes in a pair, labels where they are known and the
+        momentum model's predictions elsewhere. Of classes and labels the Euclidean distance of their probabilities; of
+        numbers in standard deviations.
     temperature : float > 0
         Divides the logits of the propensities.
     domain : {"binary", "label"}
@@ -62,6 +69,7 @@ class OkapiSettings:
     fixed_caliper: float | None = 0.9
     std_caliper: float | None = 0.2
     caliper_scale: Literal["probability", "logit"] = "probability"
+    outcome_caliper: float | None = None
     temperature: float = 1.0
     domain: Literal["binary", "label"] = "binary"
     direction: tuple[int, int] | None = None
@@ -103,7 +111,7 @@ class Okapi(Algorithm):
         binary = own.domain == "binary"
         self.consistency = CrossDomainConsistency(
             network.encoder,
-            head=network.head if by_prediction else None,
+            head=network.head if by_prediction or own.outcome_caliper is not None else None,
             domains=2 if binary else domains,
             sets=False if binary else sets,
             k=own.k,
@@ -111,6 +119,8 @@ class Okapi(Algorithm):
             std_caliper=own.std_caliper,
             caliper_scale=own.caliper_scale,
             direction=own.direction,
+            outcome_caliper=own.outcome_caliper,
+            outcomes=OUTCOMES[task.kind],
             temperature=own.temperature,
             queries=own.queries,
             bank=own.bank,
@@ -140,8 +150,15 @@ class Okapi(Algorithm):
         encoding, prediction = self.predict(inputs)
         supervised = self.supervised(prediction[: len(labelled)], labelled)
         domain = torch.cat([self._domain(labelled, LABELLED), self._domain(others, UNLABELLED)])
+        known = [self._outcome(pool, number) for number, pool in enumerate((labelled, others))]
         return supervised, self.consistency(
-            encoding, inputs, domain, prediction=prediction, step=step, momentum=momentum
+            encoding,
+            inputs,
+            domain,
+            prediction=prediction,
+            outcome=torch.cat(known),
+            step=step,
+            momentum=momentum,
         )
 
     def _one_way(self, batch: Batch, step: int) -> tuple[Tensor, Any]:
@@ -160,6 +177,8 @@ class Okapi(Algorithm):
             domains[source],
             key_domain=domains[target],
             prediction=prediction[queries],
+            outcome=self._outcome(pools[source], source),
+            key_outcome=self._outcome(pools[target], target),
             step=step,
             momentum=momentum,
         )
@@ -168,6 +187,12 @@ class Okapi(Algorithm):
         if self.settings.domain == "label":
             return samples.domain
         return torch.full_like(samples.id, pool)
+
+    def _outcome(self, samples: Samples, pool: int) -> Tensor:
+        """Return what is known of the outcomes, (n, outputs), NaN of those that are not."""
+        if pool == UNLABELLED or samples.target is None:
+            return torch.full((len(samples), self.task.outputs), torch.nan, device=samples.id.device)
+        return known_outcome(self.task, samples.target)
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Return the network's parameters and, with a learning rate that may be its own, the scorer's."""
@@ -202,3 +227,10 @@ class Okapi(Algorithm):
                 SharedDomainsWarning,
                 stacklevel=2,
             )
+
+
+def known_outcome(task: Task, target: Tensor) -> Tensor:
+    """Return targets as the prognostic caliper compares them, (n, outputs): classes as rows of 0 and 1."""
+    if task.kind == "classification":
+        return one_hot(target, task.outputs).to(torch.get_default_dtype())
+    return target.reshape(len(target), task.outputs)

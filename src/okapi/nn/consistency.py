@@ -12,6 +12,7 @@ from okapi.nn.distributed import gather, rank, world_size
 from okapi.nn.losses import ON_PREDICTIONS, consistency_loss
 from okapi.nn.memory_bank import MemoryBank
 from okapi.nn.momentum import MomentumEncoder
+from okapi.nn.outcome_bank import OutcomeBank, OutcomeKind
 from okapi.nn.propensity_scorer import PropensityScorer, with_gradient_taken
 from okapi.nn.schedules import Schedule, as_schedule
 
@@ -42,13 +43,16 @@ class CrossDomainConsistency(nn.Module):
     features : int, optional
         Width d of an encoding; by default the encoder's ``out_features``, or that of its last layer.
     head : nn.Module, optional
-        Takes encodings, gives logits of classes (n, C). Needed by the losses on predictions only.
+        Takes encodings, gives predictions (n, C). Needed by the losses on predictions and by ``outcome_caliper`` only.
     domains : int
         Number of domains.
     sets : bool
         Whether ``domain`` is a boolean row over domains instead of a number.
-    k, fixed_caliper, std_caliper, caliper_scale, two_way, direction
+    k, fixed_caliper, std_caliper, caliper_scale, two_way, direction, outcome_caliper
         As `okapi.matching.caliper_nn` takes them.
+    outcomes : {"classes", "numbers", "labels"}
+        What ``head`` predicts, and ``outcome_caliper`` compares: probabilities of classes; numbers, in standard
+        deviations of those that are known; probabilities of labels.
     temperature : float > 0
         Divides the logits of the propensities.
     queries : {"momentum", "online"}
@@ -89,6 +93,8 @@ class CrossDomainConsistency(nn.Module):
         caliper_scale: str = "probability",
         two_way: bool = True,
         direction: tuple[int, int] | None = None,
+        outcome_caliper: float | None = None,
+        outcomes: OutcomeKind = "classes",
         temperature: float = 1.0,
         queries: Literal["momentum", "online"] = "momentum",
         bank: int = 16_384,
@@ -106,6 +112,7 @@ class CrossDomainConsistency(nn.Module):
             "caliper_scale": caliper_scale,
             "two_way": two_way,
             "direction": direction,
+            "outcome_caliper": outcome_caliper,
         }
         width = features or _width(encoder, "features")
         self._check_calipers(width, domains, sets)
@@ -120,12 +127,17 @@ class CrossDomainConsistency(nn.Module):
         self.encodings = MemoryBank(bank, (width,), dtype)
         self.domains = MemoryBank(bank, (domains,), torch.bool) if sets else MemoryBank(bank, dtype=torch.int64)
         self.on_predictions = loss in ON_PREDICTIONS
-        if self.on_predictions:
+        self.by_outcome = outcome_caliper is not None
+        if self.on_predictions or self.by_outcome:
             if head is None:
-                raise ValueError(f"head is needed by loss {loss!r}, which compares predictions")
+                what = f"loss {loss!r}" if self.on_predictions else "outcome_caliper"
+                raise ValueError(f"head is needed by {what}, which compares predictions")
             self._head = (head,)
             self.momentum_head = MomentumEncoder(head, decay)
+        if self.on_predictions and head is not None:
             self.predictions = MemoryBank(bank, (_width(head, "head"),), dtype)
+        if self.by_outcome and head is not None:
+            self.outcomes = OutcomeBank(bank, _width(head, "head"), outcomes, dtype)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.register_buffer("updated_at", torch.full((), -1, dtype=torch.int64))
 
@@ -137,6 +149,8 @@ class CrossDomainConsistency(nn.Module):
         *,
         key_domain: Tensor | None = None,
         prediction: Tensor | None = None,
+        outcome: Tensor | None = None,
+        key_outcome: Tensor | None = None,
         step: int | None = None,
         momentum: Tensor | None = None,
     ) -> Consistency:
@@ -154,7 +168,13 @@ class CrossDomainConsistency(nn.Module):
             Say that ``x`` are other samples than ``z``, and what their domains are. For online queries in one
             direction, where each encoder needs to see its own pool only.
         prediction : tensor (n, C), optional
-            Online logits of the samples; for the losses on predictions.
+            What the head says of ``z``; for the losses on predictions, and for ``outcome_caliper`` if there is a
+            ``key_domain``.
+        outcome : tensor (n, C), optional
+            For ``outcome_caliper``, what is known of the samples: the class as a row of 0 and 1, numbers, or labels. A
+            row of NaN is not known: the momentum encoder's prediction stands in for it. By default none is known.
+        key_outcome : tensor (m, C), optional
+            The same of ``x``, if there is a ``key_domain``.
         step : int, optional
             Of the schedules; by default one more than the last time. Calls with the same step, as in an accumulation of
             gradients, move the momentum encoder once.
@@ -166,6 +186,9 @@ class CrossDomainConsistency(nn.Module):
         Consistency
         """
         self._check(z, domain, key_domain, prediction)
+        if self.by_outcome:
+            self.outcomes.check(outcome, len(z), "outcome")
+            self.outcomes.check(key_outcome, len(z if key_domain is None else key_domain), "key_outcome")
         step = int(self.step) if step is None else step
         raw = self.encode(x, step) if momentum is None else momentum
         if self.training:
@@ -184,6 +207,12 @@ class CrossDomainConsistency(nn.Module):
         query_score, key_score, scorer_figures, scorer_loss = self._score(
             query, query_domain, keys, keys_domain, apart=key_domain is not None
         )
+        outcomes: dict[str, Any] = {}
+        if self.by_outcome:
+            said = self.momentum_head(raw)
+            new_outcome = self.outcomes.of(said, outcome if key_domain is None else key_outcome)
+            query_outcome = new_outcome if key_domain is None else self.outcomes.of(_present(prediction), outcome)
+            outcomes = self.outcomes.compared(query_outcome, new_outcome)
         matches = caliper_nn(
             query,
             keys,
@@ -191,6 +220,7 @@ class CrossDomainConsistency(nn.Module):
             key_domain=keys_domain,
             query_propensity=query_score,
             key_propensity=key_score,
+            **outcomes,
             **self._settings,
         )
 
@@ -206,11 +236,14 @@ class CrossDomainConsistency(nn.Module):
             self.domains.push(new_domain)
             if self.on_predictions:
                 self.predictions.push(new_prediction)
+            if self.by_outcome:
+                self.outcomes.push(new_outcome)
 
         weight = self.weight(step)
         match_rate = new.new_tensor(len(matches.query) / max(1, asked))
         figures = {"match_rate": match_rate, "consistency": mean, "consistency_weight": new.new_tensor(weight)}
-        return Consistency(weight * pulled + scorer_loss, match_rate, figures | scorer_figures)
+        figures |= scorer_figures | hubness(matches)
+        return Consistency(weight * pulled + scorer_loss, match_rate, figures)
 
     def encode(self, x: Any, step: int) -> Tensor:
         """Return momentum encodings (m, d) of inputs, having moved the momentum encoder one step towards the encoder.
@@ -230,7 +263,7 @@ class CrossDomainConsistency(nn.Module):
             return
         self.updated_at.fill_(step)
         self.momentum.update(self._online[0], step)
-        if self.on_predictions:
+        if self.on_predictions or self.by_outcome:
             self.momentum_head.update(self._head[0], step)
 
     def _score(
@@ -288,6 +321,8 @@ class CrossDomainConsistency(nn.Module):
             self.scorer.check_domain(key_domain)
         if self.on_predictions and prediction is None:
             raise ValueError("prediction is needed by a loss that compares predictions")
+        if self.by_outcome and key_domain is not None and prediction is None:
+            raise ValueError("prediction is needed by outcome_caliper where the keys are other samples")
 
     def _check_calipers(self, width: int, domains: int, sets: bool) -> None:
         """Match nothing with nothing, so that bad settings are refused now and not in the first step."""
@@ -295,7 +330,25 @@ class CrossDomainConsistency(nn.Module):
         domain = torch.zeros((0, domains), dtype=torch.bool) if sets else torch.zeros(0, dtype=torch.int64)
         score = torch.zeros(0) if domains == 2 and not sets else torch.zeros(0, domains)
         sides: dict[str, Any] = {"query_domain": domain, "key_domain": domain}
-        caliper_nn(none, none, **sides, query_propensity=score, key_propensity=score, **self._settings)
+        sides |= {"query_propensity": score, "key_propensity": score, "query_outcome": score, "key_outcome": score}
+        caliper_nn(none, none, **sides, **self._settings)
+
+
+def hubness(matches: Matches) -> dict[str, Tensor]:
+    """Return how few keys serve how many queries: the share of distinct keys, and how often the busiest one serves.
+
+    The share is of the pairs: 1 if every pair has a key of its own. Without pairs both are 0.
+    """
+    keys = matches.key.flatten()
+    served = keys.unique(return_counts=True)[1]
+    most = served.max() if len(served) else served.sum()
+    distinct = torch.tensor(len(served) / max(1, len(keys)), device=keys.device)
+    return {"distinct_keys": distinct, "busiest_key": most.to(distinct.dtype)}
+
+
+def _present(prediction: Tensor | None) -> Tensor:
+    assert prediction is not None  # checked before anything changed
+    return prediction.detach()
 
 
 def _width(module: nn.Module, argument: str) -> int:

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from okapi.algorithms import offline_matches
+from okapi.algorithms.offline_okapi import offline_outcomes
 from okapi.data.dataset import Dataset
 from okapi.models import Network
 from okapi.training.config import Config, ConfigError, read_config
@@ -46,22 +47,28 @@ def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tens
         domain = torch.cat([torch.full_like(pool, number) for number, pool in enumerate(pools)])
     else:
         domain = dataset.domain[rows]
-    encodings = _encode(network, dataset, rows.split(config.training.evaluation_batch), device)
-    found = offline_matches(encodings, domain, config.algorithm)
+    encodings, predictions = _encode(network, dataset, rows.split(config.training.evaluation_batch), device)
+    outcome = None
+    if config.algorithm.outcome_caliper is not None:
+        outcome = offline_outcomes(dataset.task, predictions, dataset.target[pools[0]])
+    found = offline_matches(encodings, domain, config.algorithm, outcome)
     matches = torch.full((len(dataset),), -1, dtype=torch.int64)
     matches[rows] = torch.where(found >= 0, rows[found], -1)
     return matches
 
 
 @torch.no_grad()
-def _encode(network: Network, dataset: Dataset, parts: Iterable[Tensor], device: torch.device) -> Tensor:
+def _encode(network: Network, dataset: Dataset, parts: Iterable[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return encodings and predictions of some rows."""
     network.eval()
-    encodings = []
+    encodings, predictions = [], []
     for rows in parts:
         inputs = dataset.read(rows.tolist())
         moved = inputs.to(device) if isinstance(inputs, Tensor) else {k: v.to(device) for k, v in inputs.items()}
-        encodings.append(network.encoder(moved).float().cpu())
-    return torch.cat(encodings)
+        output = network(moved)
+        encodings.append(output.encoding.float().cpu())
+        predictions.append(output.prediction.float().cpu())
+    return torch.cat(encodings), torch.cat(predictions)
 
 
 def _erm_run(config: Config) -> RunDirectory:
@@ -71,7 +78,10 @@ def _erm_run(config: Config) -> RunDirectory:
 def _erm_config(config: Config) -> Config:
     """Return the config of the trained model, refusing one that does not serve."""
     if config.algorithm.erm_run is None:
-        raise ConfigError("algorithm.erm_run is missing; it must be the run directory of an ERM model of the same data")
+        raise ConfigError(
+            "algorithm.erm_run is missing; it must be the run directory of an ERM model of the same data; "
+            "give --algorithm.erm_run DIR"
+        )
     run = _erm_run(config)
     for path in (run.config, run.results, run.model):
         if not path.is_file():
