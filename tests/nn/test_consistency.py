@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from okapi.matching import Matches
 from okapi.nn import CrossDomainConsistency, Linear
-from okapi.nn.consistency import hubness
+from okapi.nn.match_figures import hubness, matched_smd
 
 FREE = {"fixed_caliper": None, "std_caliper": None}
 
@@ -244,6 +244,18 @@ def test_hubness_is_counted():
     assert (none["distinct_keys"], none["busiest_key"]) == (0, 0)
 
 
+def test_balance_of_matched_samples_is_that_of_each_direction():
+    query, keys = torch.randn(6, 3, dtype=torch.float64), torch.randn(8, 3, dtype=torch.float64)
+    matches = Matches(torch.tensor([0, 1, 3]), torch.tensor([[1, 2], [0, 0], [4, 7]]), torch.zeros(3, 2))
+    domain = torch.tensor([0, 0, 1, 1, 1, 0])
+    first = (query[:2].mean(0) - (keys[1] + keys[2] + 2 * keys[0]) / 4).abs() / keys.std(0)
+    second = (query[3] - (keys[4] + keys[7]) / 2).abs() / keys.std(0)
+    expected = (2 * first.mean() + second.mean()) / 3
+    assert matched_smd(query, keys, matches, domain) == pytest.approx(expected.item())
+    none = Matches(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2))
+    assert matched_smd(query, keys, none, domain).isnan()
+
+
 TWO = textwrap.dedent("""
     import sys, torch, torch.distributed as dist
     from torch import nn
@@ -297,4 +309,4 @@ def test_two_processes_match_as_one_with_both_batches(tmp_path, free_port):
         outputs.append([[float(figure) for figure in line.split()] for line in output.splitlines()])
     assert len(outputs[0]) == len(outputs[1]) == 21
     for one, two in zip(outputs[0], outputs[1], strict=True):
-        assert two == pytest.approx(one, abs=1e-9)
+        assert two == pytest.approx(one, abs=1e-9, nan_ok=True)

@@ -10,6 +10,7 @@ from torch.nn.functional import log_softmax, normalize
 from okapi.matching import Matches, caliper_nn
 from okapi.nn.distributed import gather, rank, world_size
 from okapi.nn.losses import ON_PREDICTIONS, consistency_loss
+from okapi.nn.match_figures import hubness, matched_smd
 from okapi.nn.memory_bank import MemoryBank
 from okapi.nn.momentum import MomentumEncoder
 from okapi.nn.outcome_bank import OutcomeBank, OutcomeKind
@@ -243,6 +244,7 @@ class CrossDomainConsistency(nn.Module):
         match_rate = new.new_tensor(len(matches.query) / max(1, asked))
         figures = {"match_rate": match_rate, "consistency": mean, "consistency_weight": new.new_tensor(weight)}
         figures |= scorer_figures | hubness(matches)
+        figures["matched_smd"] = matched_smd(query, keys, matches, query_domain)
         return Consistency(weight * pulled + scorer_loss, match_rate, figures)
 
     def encode(self, x: Any, step: int) -> Tensor:
@@ -332,18 +334,6 @@ class CrossDomainConsistency(nn.Module):
         sides: dict[str, Any] = {"query_domain": domain, "key_domain": domain}
         sides |= {"query_propensity": score, "key_propensity": score, "query_outcome": score, "key_outcome": score}
         caliper_nn(none, none, **sides, **self._settings)
-
-
-def hubness(matches: Matches) -> dict[str, Tensor]:
-    """Return how few keys serve how many queries: the share of distinct keys, and how often the busiest one serves.
-
-    The share is of the pairs: 1 if every pair has a key of its own. Without pairs both are 0.
-    """
-    keys = matches.key.flatten()
-    served = keys.unique(return_counts=True)[1]
-    most = served.max() if len(served) else served.sum()
-    distinct = torch.tensor(len(served) / max(1, len(keys)), device=keys.device)
-    return {"distinct_keys": distinct, "busiest_key": most.to(distinct.dtype)}
 
 
 def _present(prediction: Tensor | None) -> Tensor:

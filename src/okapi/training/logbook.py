@@ -1,6 +1,7 @@
 """What a run writes down: means of training figures, validation figures, times."""
 
 from collections.abc import Mapping
+from math import isnan
 from typing import Any
 
 from okapi.training.config import Config
@@ -34,26 +35,30 @@ class Logbook:
         self._timings = CsvLog(run.timings, TIMINGS, lengths.get("timings.csv"))
         self._trackers = Trackers(config, run, run_id, step)
         self._sums: dict[str, float] = {}
-        self._count = 0
+        self._counts: dict[str, int] = {}
         self._seconds = self._waited = 0.0
         self._images = 0
 
     def add(self, figures: Mapping[str, float], *, seconds: float, waited: float, images: int) -> None:
-        """Take the figures of a training step, how long it took, waiting for data included, and its images."""
+        """Take the figures of a training step, how long it took, waiting for data included, and its images.
+
+        A figure that is NaN says nothing of that step, as the balance of matches does where there are none.
+        """
         for name, value in figures.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-        self._count += 1
+            if not isnan(value):
+                self._sums[name] = self._sums.get(name, 0.0) + value
+                self._counts[name] = self._counts.get(name, 0) + 1
         self._seconds += seconds
         self._waited += waited
         self._images += images
 
     def write_training(self, step: int) -> None:
         """Write the means since the last time."""
-        self.write_figures(step, "train", {name: total / self._count for name, total in self._sums.items()})
+        self.write_figures(step, "train", {name: total / self._counts[name] for name, total in self._sums.items()})
         speed = self._images / self._seconds
         self._timings.write([(step, self._seconds, speed, self._waited)])
         self._trackers.log(step, {"time/images_per_second": speed, "time/waiting_for_data": self._waited})
-        self._sums, self._count = {}, 0
+        self._sums, self._counts = {}, {}
         self._seconds, self._waited, self._images = 0.0, 0.0, 0
 
     def write_figures(self, step: int, split: str, figures: Mapping[str, float]) -> None:
@@ -63,11 +68,11 @@ class Logbook:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next line depends on."""
-        return {"sums": dict(self._sums), "count": self._count}
+        return {"sums": dict(self._sums), "counts": dict(self._counts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
-        self._sums, self._count = dict(state["sums"]), state["count"]
+        self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
 
     def sync(self) -> dict[str, int]:
         """Wait until all is on the disk; return the lengths of the files."""

@@ -1,0 +1,43 @@
+"""Figures of the matches of a step: how balanced they are, and how few keys serve how many queries."""
+
+import torch
+from torch import Tensor
+
+from okapi.matching import Matches
+
+
+def hubness(matches: Matches) -> dict[str, Tensor]:
+    """Return how few keys serve how many queries: the share of distinct keys, and how often the busiest one serves.
+
+    The share is of the pairs: 1 if every pair has a key of its own. Without pairs both are 0.
+    """
+    keys = matches.key.flatten()
+    served = keys.unique(return_counts=True)[1]
+    most = served.max() if len(served) else served.sum()
+    distinct = torch.tensor(len(served) / max(1, len(keys)), device=keys.device)
+    return {"distinct_keys": distinct, "busiest_key": most.to(distinct.dtype)}
+
+
+def matched_smd(query: Tensor, keys: Tensor, matches: Matches, query_domain: Tensor) -> Tensor:
+    """Return how unbalanced matched samples are: the standardised mean difference, in size, averaged over columns.
+
+    It is taken apart for the queries of each domain, since the differences of the two directions would cancel, and
+    averaged by how many these are; of sets of labels all queries are one group. It is divided by the deviation of all
+    keys. NaN without matches.
+
+    Parameters
+    ----------
+    query : tensor (n, d)
+    keys : tensor (m, d)
+    matches : Matches
+    query_domain : tensor (n,), int64; or (n, S), bool
+    """
+    if not len(matches.query):
+        return query.new_tensor(torch.nan)
+    apart = query[matches.query] - keys[matches.key].mean(1)
+    group = query_domain[matches.query] if query_domain.ndim == 1 else torch.zeros_like(matches.query)
+    total = apart.new_zeros(int(group.max()) + 1, apart.shape[1]).index_add_(0, group, apart)
+    deviation = keys.std(0)
+    varying = deviation > 0
+    # A group's mean, times its share of the queries, is its sum over all of them.
+    return (total.abs().sum(0) / len(group))[varying].div(deviation[varying]).mean()
