@@ -255,7 +255,7 @@ def measure_matching(settings: dict[str, Any], pool: int, rounds: int, width: in
 def measure_loading(workers: int, steps: int) -> tuple[float, float]:
     """Return pictures per second of the loader alone, and the share of a training loop that waits for it."""
     workload = WORKLOADS["convnext"]
-    pool, count = workload.pool, 256
+    pool, count, distort = workload.pool, 256, Compose((Shift(8), Noise(0.05)))
     dataset = Dataset(
         inputs=pictures(count),
         target=torch.arange(count) % TASK.outputs,
@@ -263,7 +263,7 @@ def measure_loading(workers: int, steps: int) -> tuple[float, float]:
         split=["train", "unlabelled"] * (count // 2),
         task=TASK,
         domain_names=("a", "b"),
-        views=Views(train=Compose((Shift(8), Noise(0.05))), strong=None),
+        views=Views(labelled=distort, unlabelled=distort),
     )
     streams = {name: Stream(dataset.rows(name).numpy(), pool, seed=0) for name in ("train", "unlabelled")}
     batches = Batches(dataset, labelled=streams["train"], unlabelled=streams["unlabelled"], seed=0)

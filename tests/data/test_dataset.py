@@ -77,7 +77,7 @@ REFUSED = {
         "groups": torch.zeros(6, 2, dtype=torch.int64),
         "group_names": ("rural", "urban"),
     },
-    r"views are of tensors": {"inputs": {"x": torch.zeros(6, 4)}, "views": Views(train=Noise(1.0))},
+    r"views are of tensors": {"inputs": {"x": torch.zeros(6, 4)}, "views": Views(unlabelled=Noise(1.0))},
 }
 
 

@@ -83,12 +83,42 @@ def test_matches_are_the_rows_that_were_asked_for():
     assert torch.equal(batch.labelled.matched, matches[batch.labelled.id] >= 0)
     assert 0 < batch.labelled.matched.sum() < 12
     assert torch.equal(batch.labelled.match, SITES.inputs[matches[batch.labelled.id][batch.labelled.matched]])
-    assert batch.unlabelled.match.shape == (0, 1, 8, 8)
+    assert batch.unlabelled.match.shape == (0, 1, 32, 32)
     assert not batch.unlabelled.matched.any()
     distorted = batches(matches=matches)[0]
     assert distorted.labelled.match.shape == batch.labelled.match.shape
     assert not torch.equal(distorted.labelled.match, batch.labelled.match)
-    assert distorted.unlabelled.match.shape == (0, 1, 8, 8)
+    assert distorted.unlabelled.match.shape == (0, 1, 32, 32)
+
+
+class Paint:
+    """A view that says which it was."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
+        return torch.full_like(sample, self.value)
+
+
+def test_a_sample_is_viewed_as_its_own_pool_is_and_so_is_a_match():
+    train, unlabelled = SITES.rows("train"), SITES.rows("unlabelled")
+    matches = torch.full((len(SITES),), -1)
+    matches[train], matches[train[::2]], matches[unlabelled] = unlabelled[0], train[0], train[0]
+    painted = replace(SITES, views=Views(labelled=Paint(1), unlabelled=Paint(2), strong=Paint(3)))
+    batch = batches(painted, matches=matches)[0]
+    for samples, value in ((batch.labelled, 1), (batch.unlabelled, 2)):
+        assert samples.inputs.unique().tolist() == [value]
+        assert samples.strong.unique().tolist() == [3]
+    wanted = torch.where(matches[batch.labelled.id] == train[0], 1.0, 2.0)
+    assert set(wanted.tolist()) == {1, 2}
+    assert torch.equal(batch.labelled.match, wanted[:, None, None, None].expand_as(batch.labelled.inputs))
+    assert batch.unlabelled.match.unique().tolist() == [1]
+    half = batches(replace(SITES, views=Views(unlabelled=Paint(2))), matches=matches, strong="none")[0]
+    assert torch.equal(half.labelled.inputs, SITES.inputs[half.labelled.id])
+    own = wanted == 1
+    assert torch.equal(half.labelled.match[own], SITES.inputs[train[:1]].expand_as(half.labelled.match[own]))
+    assert half.labelled.match[~own].unique().tolist() == [2]
 
 
 def test_mappings_of_tensors_make_batches_too():
@@ -179,13 +209,13 @@ def test_batches_that_cannot_be_made():
         ({"labelled": Stream(train, many + 1, 0)}, f"'train' has {many} samples, fewer than a batch of {many + 1}"),
         ({"unlabelled": Stream(SITES.rows("unlabelled")[:5], 6, 0)}, "'unlabelled' has 5 samples, fewer .* of 6"),
         ({"strong": "some"}, "strong must be 'none', 'unlabelled' or 'all', got 'some'"),
-        ({"matches": torch.zeros(3)}, r"matches must be of shape \(1797,\), got \(3,\)"),
+        ({"matches": torch.zeros(3)}, r"matches must be of shape \(7500,\), got \(3,\)"),
         ({"seed": -1}, "seed must be from 0"),
     ]:
         with pytest.raises(ValueError, match=words):
             batches(**changes)
     with pytest.raises(ValueError, match="no strong view"):
-        batches(replace(SITES, views=Views(train=Noise(0.1))), strong="unlabelled")
+        batches(replace(SITES, views=Views(labelled=Noise(0.1))), strong="unlabelled")
 
 
 # Evaluation

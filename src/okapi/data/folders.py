@@ -11,6 +11,7 @@ import torch
 
 from okapi.data.formats import listed
 from okapi.data.images import SUFFIXES, ImageFiles, ImageSettings
+from okapi.data.picture_views import picture_views
 from okapi.data.splits import SplitSettings, names_of, unseen_classes
 from okapi.data.task import Task
 
@@ -76,6 +77,7 @@ def image_folder_dataset(settings: ImageFolderSettings) -> "Dataset":
         task=Task("classification", len(class_names)),
         domain_names=tuple(domain_names.tolist()),
         ids=names,
+        views=picture_views(settings, *settings.normalisation),
         class_names=tuple(class_names),
     )
 

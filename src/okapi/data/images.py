@@ -3,7 +3,6 @@
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from okapi.data.cache import ArrayCache, in_threads
+from okapi.data.paths import leads_out, missing_files
+from okapi.data.picture_views import ViewSettings
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -38,8 +39,8 @@ class ImageError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageSettings:
-    """How pictures become inputs.
+class ImageSettings(ViewSettings):
+    """How pictures become inputs; other keys are those of ViewSettings.
 
     Pictures are turned as their EXIF data says. What is transparent is white, a palette is looked up, 16-bit greys are
     divided by 65,535 and all else by 255.
@@ -72,6 +73,7 @@ class ImageSettings:
     cache: str | None = None
 
     def __post_init__(self) -> None:
+        ViewSettings.__post_init__(self)
         if self.size < 1:
             raise ValueError(f"size must be at least 1, got {self.size}")
         for name, kind in (("fit", Fit), ("colour", Colour), ("verify", Verify)):
@@ -89,6 +91,12 @@ class ImageSettings:
         """How many channels an input has."""
         return _CHANNELS[self.colour]
 
+    @property
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and the standard deviation by which pixels in [0, 1] are normalised."""
+        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if self.colour == "rgb" else ((0.0,), (1.0,))
+        return self.mean or mean, self.std or std
+
 
 class Pictures(ABC):
     """Pictures of one size and colour, each decoded when it is asked for: item ``row`` is a tensor (C, size, size).
@@ -100,10 +108,9 @@ class Pictures(ABC):
 
     def __init__(self, settings: ImageSettings) -> None:
         self.settings = settings
-        rgb = settings.colour == "rgb"
-        mean = settings.mean or (IMAGENET_MEAN if rgb else (0.0,))
-        std = settings.std or (IMAGENET_STD if rgb else (1.0,))
-        self._mean, self._std = (torch.tensor(values, dtype=torch.float32)[:, None, None] for values in (mean, std))
+        self._mean, self._std = (
+            torch.tensor(part, dtype=torch.float32)[:, None, None] for part in settings.normalisation
+        )
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -275,31 +282,6 @@ def to_pixels(image: Image.Image, settings: ImageSettings) -> Pixels:
         image = Image.alpha_composite(Image.new("RGBA", solid.size, "white"), solid)
     pixels = np.asarray(_fitted(image.convert("RGB" if settings.colour == "rgb" else "L"), settings))
     return np.ascontiguousarray(pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels[None])
-
-
-def leads_out(name: str) -> bool:
-    """Return whether a path, taken from a folder, ends outside of it."""
-    if os.pardir not in name and name[:1].isalnum() and ":" not in name:  # most are, and there may be a million
-        return False
-    path = Path(os.path.normpath(name))
-    return path.is_absolute() or path.parts[:1] == (os.pardir,)
-
-
-def missing_files(root: Path, names: Iterable[str]) -> list[str]:
-    """Return a sentence for each file that is not there; every folder is listed once, which is quicker than to ask."""
-    folders: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        folder, file = os.path.split(name)
-        folders[folder].append(file)
-    missing = []
-    for folder, files in folders.items():
-        place = root / folder
-        there: set[str] = set()
-        if place.is_dir():
-            with os.scandir(place) as entries:
-                there = {entry.name for entry in entries}
-        missing += [f"{place / file} does not exist" for file in files if file not in there]
-    return missing
 
 
 def refuse(faults: Iterable[str], total: int) -> None:

@@ -1,5 +1,6 @@
 """Turns a data set into batches: the batch of a step is a function of the seed and the step, in any process."""
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from okapi.data.views import Transform
 
 Strong: TypeAlias = Literal["none", "unlabelled", "all"]
 _Item = TypeVar("_Item")
-_TRAIN, _STRONG, _MATCH = range(3)  # kinds of view: each draws from a stream of its own
+_FIRST, _STRONG, _MATCH = range(3)  # kinds of view: each draws from a stream of its own
 
 
 class Batches(MapDataset[Batch]):
@@ -61,6 +62,7 @@ class Batches(MapDataset[Batch]):
                 )
         self.dataset, self.labelled, self.unlabelled = dataset, labelled, unlabelled
         self.seed, self.strong, self.matches = seed, strong, matches
+        self._is_unlabelled = np.asarray(dataset.split) == "unlabelled"
 
     def __getitem__(self, step: int) -> Batch:
         labelled = self._samples(self.labelled.rows_at(step), step, self.strong == "all", target=True)
@@ -69,31 +71,39 @@ class Batches(MapDataset[Batch]):
         return Batch(labelled, self._samples(self.unlabelled.rows_at(step), step, self.strong != "none", target=False))
 
     def _samples(self, rows: Integers, step: int, strong: bool, target: bool) -> Samples:
-        number, views = torch.from_numpy(rows), self.dataset.views
+        number = torch.from_numpy(rows)
         match, matched = None, None
         if self.matches is not None:
             partner = self.matches[number]
             matched = partner >= 0
-            match = self._view(partner[matched].numpy(), step, views.train, _MATCH)
+            match = self._first_view(partner[matched].numpy(), step, _MATCH)
         return Samples(
-            inputs=self._view(rows, step, views.train, _TRAIN),
+            inputs=self._first_view(rows, step, _FIRST),
             domain=self.dataset.domain[number],
             id=number,
             target=self.dataset.target[number] if target else None,
-            strong=self._view(rows, step, views.strong, _STRONG) if strong else None,
+            strong=self._view(rows, step, len(rows) * [self.dataset.views.strong], _STRONG) if strong else None,
             match=match,
             matched=matched,
         )
 
-    def _view(self, rows: Integers, step: int, transform: Transform | None, kind: int) -> Inputs:
-        if transform is None or not len(rows):
+    def _first_view(self, rows: Integers, step: int, kind: int) -> Inputs:
+        """Return each row as its own pool, labelled or unlabelled, is viewed."""
+        views = self.dataset.views
+        chosen = [views.unlabelled if unlabelled else views.labelled for unlabelled in self._is_unlabelled[rows]]
+        return self._view(rows, step, chosen, kind)
+
+    def _view(self, rows: Integers, step: int, transforms: Sequence[Transform | None], kind: int) -> Inputs:
+        if not any(transforms):
             return self.dataset.read(rows)
         distorted: list[Inputs] = []
-        for row in rows.tolist():
+        for row, transform in zip(rows.tolist(), transforms, strict=True):
             sample = self.dataset.sample(row)
             if not isinstance(sample, Tensor):
                 raise TypeError(f"views are of tensors, got a {type(sample).__name__} at row {row}")
-            distorted.append(transform(sample, view_generator(self.seed, step, row, kind)))
+            if transform is not None:
+                sample = transform(sample, view_generator(self.seed, step, row, kind))
+            distorted.append(sample)
         return self.dataset.stack(distorted, rows.tolist())
 
 

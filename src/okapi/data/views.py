@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,13 +20,14 @@ class Views:
 
     Parameters
     ----------
-    train : Transform, optional
-        Of every training sample; FixMatch calls it the weak view.
+    labelled, unlabelled : Transform, optional
+        Of every labelled and of every unlabelled training sample; FixMatch calls the latter the weak view.
     strong : Transform, optional
-        Of the second view that FixMatch compares with the first. It is given the sample itself, not the weak view.
+        Of the second view that FixMatch compares with the first. It is given the sample itself, not the first view.
     """
 
-    train: Transform | None = None
+    labelled: Transform | None = None
+    unlabelled: Transform | None = None
     strong: Transform | None = None
 
 
@@ -128,6 +130,90 @@ class Erase:
         erased = sample.clone()
         erased[:, top : top + rows, left : left + columns] = sample.mean()
         return erased
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Mirrors a picture (channels, H, W), in half of all cases, along one dimension: -1, left to right, or -2."""
+
+    dim: int = -1
+
+    def __post_init__(self) -> None:
+        _check("dim", self.dim, self.dim in (-1, -2), "-1 or -2")
+
+    def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the picture, mirrored or as it is."""
+        _sides(sample)
+        return sample.flip(self.dim) if rng.random() < 0.5 else sample
+
+
+@dataclass(frozen=True)
+class Cutout:
+    """Paints a square of a picture (channels, H, W): its side is up to ``most`` of the width, its middle anywhere.
+
+    What of the square is not in the picture is lost. ``fill`` is the colour: a number for each channel, or for all.
+    """
+
+    most: float
+    fill: tuple[float, ...] = (0.0,)
+
+    def __post_init__(self) -> None:
+        _check("most", self.most, 0 <= self.most <= 1, "in [0, 1]")
+
+    def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the picture without what the square covers."""
+        height, width = _sides(sample)
+        size, down, right = rng.random(3)
+        half = size * self.most * width / 2
+        top, bottom, left, right = (
+            max(0, round(end)) for middle in (down * height, right * width) for end in (middle - half, middle + half)
+        )
+        painted = sample.clone()
+        painted[:, top:bottom, left:right] = sample.new_tensor(self.fill)[:, None, None]
+        return painted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Affine:
+    """Turns, scales, shears and moves a picture (channels, H, W); where it left it is 0.
+
+    Parameters
+    ----------
+    degrees, shear : float
+        The largest angle by which it is turned, and by which its columns lean; in degrees, to either side.
+    scale : tuple of two floats
+        The least and the largest factor by which it grows.
+    translate : float
+        The longest way that it is moved along each side, as a share of that side; whole pixels.
+    """
+
+    degrees: float = 0.0
+    shear: float = 0.0
+    scale: tuple[float, float] = (1.0, 1.0)
+    translate: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check("scale", self.scale[0], 0 < self.scale[0] <= self.scale[1], "two numbers, greater than 0, in order")
+
+    def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the picture turned, scaled, sheared and moved; every pixel is one of the picture's, or 0."""
+        angle, lean = np.deg2rad(rng.uniform(-1, 1, 2) * (self.degrees, self.shear))
+        factor = rng.uniform(*self.scale)
+        sides = np.array(_sides(sample)[::-1])
+        move = np.rint(rng.uniform(-1, 1, 2) * self.translate * sides)
+        cos, sin = np.cos(angle), np.sin(angle)
+        turn = factor * np.array([[cos, -sin], [sin, cos]]) @ [[1, -np.tan(lean)], [0, 1]]
+        return moved(sample, turn, move)
+
+
+def moved(sample: Tensor, turn: NDArray[np.float64], move: NDArray[np.float64]) -> Tensor:
+    """Return a picture whose pixel at (x, y) = p, from the middle, has gone to ``turn @ p + move``; the rest is 0."""
+    half = np.array(_sides(sample)[::-1]) / 2
+    back = np.linalg.inv(turn)  # asked of every pixel is where it came from, in units of half a side
+    theta = np.concatenate([back * half, -back @ move[:, None]], axis=1) / half[:, None]
+    size = [1, *sample.shape]
+    grid = functional.affine_grid(torch.from_numpy(theta)[None].to(sample.dtype), size, align_corners=False)
+    return functional.grid_sample(sample[None], grid, mode="nearest", align_corners=False)[0]
 
 
 def _sides(sample: Tensor) -> tuple[int, int]:

@@ -51,7 +51,7 @@ def write_iwildcam(root: Path) -> Path:
     return root
 
 
-def write_poverty(root: Path, country: list[str], unlabelled: int = 230) -> Path:
+def write_poverty(root: Path, country: list[str], unlabelled: int = 230, side: int = 224) -> Path:
     """Write labelled images of these countries, one after another, and others; all are links to two files."""
     rng, labelled = np.random.default_rng(0), len(country)
     dhs = pd.DataFrame(
@@ -63,7 +63,7 @@ def write_poverty(root: Path, country: list[str], unlabelled: int = 230) -> Path
     for number, (folder, count) in enumerate({"poverty_v1.1": labelled, "poverty_unlabeled_v1.0": unlabelled}.items()):
         images = root / folder / "images"
         images.mkdir()
-        image = np.arange(8, dtype=np.float32)[:, None, None] + np.full((224, 224), 10 * number + 1, dtype=np.float32)
+        image = np.arange(8, dtype=np.float32)[:, None, None] + np.full((side, side), 10 * number + 1, dtype=np.float32)
         np.savez_compressed(root / f"{folder}.npz", x=image)
         for row in range(count):
             (images / f"landsat_poverty_img_{row}.npz").symlink_to(root / f"{folder}.npz")

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from okapi.data.columns import Place
 from okapi.data.formats import TableError
-from okapi.data.images import ImageFiles, ImageSettings, Verify, leads_out
+from okapi.data.images import ImageFiles, ImageSettings, Verify
+from okapi.data.paths import leads_out
+from okapi.data.picture_views import picture_views
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits, whole_numbers
 
@@ -93,6 +95,7 @@ def iwildcam_dataset(settings: IWildCamSettings) -> "Dataset":
         task=Task("classification", outputs),
         domain_names=domain_names,
         ids=names,
+        views=picture_views(settings, *settings.normalisation),
     )
 
 

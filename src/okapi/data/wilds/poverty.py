@@ -17,9 +17,12 @@ from torch import Tensor
 from okapi.data.cache import ArrayCache, in_threads
 from okapi.data.columns import Place, to_numbers, to_truth
 from okapi.data.formats import TableError, listed
-from okapi.data.images import ImageError, Verify, missing_files, refuse
+from okapi.data.images import ImageError, Verify, refuse
+from okapi.data.paths import missing_files
+from okapi.data.picture_views import View, ViewSettings
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns
+from okapi.data.wilds.poverty_views import poverty_views
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset
@@ -53,7 +56,7 @@ _SEED = 541433  # to which the letter of the fold is added
 
 
 @dataclass(frozen=True, kw_only=True)
-class PovertySettings:
+class PovertySettings(ViewSettings):
     """PovertyMap of WILDS 2.0.
 
     Parameters
@@ -72,6 +75,8 @@ class PovertySettings:
         all of it can be read.
     cache : str, optional
         Folder for a file of all images, unpacked, which is built once and then mapped into memory: 1.6 MB an image.
+    labelled_view, unlabelled_view : {"none", "weak", "strong"}
+        How labelled and how unlabelled images are distorted. FixMatch's second view is the strong one in any case.
     """
 
     name: ClassVar[str] = "poverty"
@@ -81,8 +86,11 @@ class PovertySettings:
     nightlights: bool = True
     verify: Verify = "exists"
     cache: str | None = None
+    labelled_view: View = "none"
+    unlabelled_view: View = "none"
 
     def __post_init__(self) -> None:
+        ViewSettings.__post_init__(self)
         for name, kind in (("fold", Fold), ("unlabelled", Pool), ("verify", Verify)):
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
@@ -127,6 +135,7 @@ def poverty_dataset(settings: PovertySettings) -> "Dataset":
         task=Task("regression"),
         domain_names=DOMAINS,
         ids=[*names, *(f"{name}, unlabelled" for name in more)],
+        views=poverty_views(settings),
         groups=torch.from_numpy(groups),
         group_names=GROUPS,
     )
