@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from okapi.data.sites import load_sites
+from okapi.data.four_sites import load_four_sites
 from okapi.nn import CrossDomainConsistency, Linear
 
 BATCH = 32
@@ -57,7 +57,7 @@ class Classifier(lightning.LightningModule):
 def main(steps: int = 300, seed: int = 0, folder: str | None = None) -> tuple[Classifier, float]:
     """Train; return the model and the accuracy at the unlabelled site."""
     lightning.seed_everything(seed, verbose=False)
-    sites = load_sites()
+    sites = load_four_sites()
     images, label = torch.from_numpy(sites.images).flatten(1), torch.from_numpy(sites.label)
     labelled = torch.from_numpy((sites.site == "harbour") | (sites.site == "hospital"))
     unlabelled = torch.from_numpy(sites.site == "station")

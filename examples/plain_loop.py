@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from okapi.data.sites import load_sites
+from okapi.data.four_sites import load_four_sites
 from okapi.nn import CrossDomainConsistency, Linear
 
 BATCH = 32
@@ -20,7 +20,7 @@ BATCH = 32
 def main(steps: int = 300, seed: int = 0) -> dict[str, list[float]]:
     """Train, and return the history of the figures with the accuracy at the end."""
     torch.manual_seed(seed)
-    sites = load_sites()
+    sites = load_four_sites()
     images, label = torch.from_numpy(sites.images).flatten(1), torch.from_numpy(sites.label)
     labelled = torch.from_numpy((sites.site == "harbour") | (sites.site == "hospital")).nonzero().flatten()
     unlabelled = torch.from_numpy(sites.site == "station").nonzero().flatten()

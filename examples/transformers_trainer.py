@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import ConvNextConfig, ConvNextModel, Trainer, TrainingArguments
 
-from okapi.data.sites import load_sites
+from okapi.data.four_sites import load_four_sites
 from okapi.nn import CrossDomainConsistency, Linear
 
 BATCH = 64
@@ -69,7 +69,7 @@ class Model(nn.Module):
 def main(steps: int = 150, seed: int = 0, folder: str | None = None) -> tuple[Trainer, float]:
     """Train; return the trainer and the accuracy at the unlabelled site."""
     torch.manual_seed(seed)
-    sites = load_sites()
+    sites = load_four_sites()
     is_labelled = (sites.site == "harbour") | (sites.site == "hospital")
     rows = [int(row) for row in (is_labelled | (sites.site == "station")).nonzero()[0]]
     data = [

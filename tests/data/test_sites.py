@@ -1,108 +1,103 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from sklearn.linear_model import LogisticRegression
+from sklearn.datasets import load_digits
 
-from okapi.data.dataset import SPLITS
-from okapi.data.sites import LOOKS, SitesSettings, load_sites, sites_dataset
+from okapi.data.dataset import SPLITS, Dataset
+from okapi.data.sites import SITES, SitesSettings, sites_dataset
 
-
-def test_the_same_seed_gives_the_same_pictures():
-    one, two, other = load_sites(), load_sites(0), load_sites(1)
-    np.testing.assert_array_equal(one.images, two.images)
-    np.testing.assert_array_equal(one.site, two.site)
-    assert (one.site != other.site).any()
+DATA = sites_dataset()
 
 
-def test_sites_differ_in_look_and_in_what_they_photograph():
-    sites = load_sites()
-    assert (sites.images.min(), sites.images.max()) == (0, 1)
-    assert len(sites) == 1797
-    for name, look in LOOKS.items():
-        here = sites.site == name
-        assert here.sum() > 350
-        favoured = np.isin(sites.label, look.favours)
-        assert favoured[here].mean() > 1.3 * favoured[~here].mean()
-        right = sites.images[here][:, :, 7].mean()
-        assert abs(right - look.light - look.background) < 0.12
+def digits(data: Dataset, split: str) -> set[int]:
+    """Return the numbers, in scikit-learn's data, of the digits of a split."""
+    return {int(data.ids[row].rpartition("-")[2]) for row in data.rows(split)}
 
 
-def test_pictures_are_written(tmp_path):
-    sites = load_sites()
-    paths = sites.write_images(tmp_path / "a" / "b")
-    assert len(set(paths)) == len(sites)
-    with Image.open(paths[5]) as image:
-        assert image.size == (64, 64)
-        middle = np.asarray(image, float).reshape(8, 8, 8, 8).mean((1, 3)) / 255
-    assert np.corrcoef(middle.ravel(), sites.images[5].ravel())[0, 1] > 0.95
+def names(data: Dataset, split: str) -> set[str]:
+    """Return the sites of a split."""
+    return {data.domain_names[number] for number in data.domain[data.rows(split)]}
 
 
-# As a task
+def test_sites_are_a_data_set_of_some_size():
+    DATA.check()
+    assert DATA.inputs.shape == (7500, 1, 32, 32)
+    assert DATA.inputs.dtype == torch.float32
+    assert (DATA.inputs.min(), DATA.inputs.max()) == (0, 1)
+    for split in SPLITS:
+        assert set(DATA.target[DATA.rows(split)].tolist()) == set(range(10))
+    assert DATA.ids[0].startswith("airport-train-000-digit-")
 
 
-def test_splits_are_of_the_sites_they_should_be_of():
-    data = sites_dataset()
-    data.check()
-    sites = {split: set(data.domain[data.rows(split)].tolist()) for split in SPLITS}
-    names = {split: {data.domain_names[number] for number in numbers} for split, numbers in sites.items()}
-    assert names["train"] == names["id_val"] == names["id_test"] == {"harbour", "hospital"}
-    assert names["unlabelled"] == names["ood_test"] == {"station"}
-    assert names["ood_val"] == {"library"}
-    sizes = {split: len(data.rows(split)) for split in SPLITS}
-    assert sum(sizes.values()) == 1797
-    assert abs(sizes["unlabelled"] - sizes["ood_test"]) <= 1
-    assert abs(sizes["train"] - 3 * sizes["id_val"]) < 10
-    assert sizes["id_val"] == sizes["id_test"]
-    raw = load_sites()
-    assert torch.equal(data.inputs[:, 0], torch.from_numpy(raw.images))
-    assert torch.equal(data.target, torch.from_numpy(raw.label))
-    assert [data.domain_names[number] for number in data.domain.tolist()] == raw.site.tolist()
-    assert data.ids[5] == f"{raw.site[5]}-0005"
+def test_sites_follow_the_seed():
+    again, other = sites_dataset(SitesSettings()), sites_dataset(SitesSettings(seed=1))
+    assert torch.equal(DATA.inputs, again.inputs)
+    assert torch.equal(DATA.target, again.target)
+    assert DATA.ids == again.ids
+    assert not torch.equal(DATA.inputs, other.inputs)
+    assert digits(DATA, "train") != digits(other, "train")
 
 
-def test_splits_follow_the_seed_and_nothing_else():
-    one, two, other = sites_dataset(), sites_dataset(SitesSettings()), sites_dataset(SitesSettings(seed=1))
-    np.testing.assert_array_equal(one.split, two.split)
-    assert (one.split != other.split).any()
-    labelled = sites_dataset(SitesSettings(fully_labelled=True))
-    changed = one.split != labelled.split
-    assert set(one.split[changed]) == {"unlabelled"}
-    assert set(labelled.split[changed]) == {"train"}
-    assert not len(labelled.rows("unlabelled"))
+def test_no_digit_is_in_two_splits_and_each_keeps_its_label():
+    for one, other in combinations(SPLITS, 2):
+        assert not digits(DATA, one) & digits(DATA, other)
+    label = load_digits().target
+    assert DATA.target.tolist() == [label[int(name.rpartition("-")[2])] for name in DATA.ids]
 
 
-def test_every_site_may_be_the_target():
-    for target in LOOKS:
-        validation = next(name for name in LOOKS if name != target)
-        data = sites_dataset(SitesSettings(target=target, validation=validation))
-        data.check()
-        assert {data.domain_names[number] for number in data.domain[data.rows("ood_test")]} == {target}
-    for arguments, words in [
-        ({"target": "moon"}, "target must be one of harbour, .*, got 'moon'"),
-        ({"validation": "moon"}, "validation must be one of"),
-        ({"target": "library"}, "another site than target, got 'library' for both"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            SitesSettings(**arguments)
+def test_only_train_and_the_id_splits_share_sites():
+    assert names(DATA, "train") == names(DATA, "id_val") == names(DATA, "id_test") == set(SITES["labelled"])
+    assert names(DATA, "unlabelled") == set(SITES["unlabelled"])
+    assert names(DATA, "ood_val") == set(SITES["validation"])
+    assert names(DATA, "ood_test") == set(SITES["test"])
+    assert len(set(DATA.domain_names)) == sum(map(len, SITES.values())) == 24
 
 
-def test_what_is_learnt_at_the_sources_is_worth_less_at_the_target_and_its_labels_would_help():
-    """Logistic regression on the pixels, three seeds: 0.93 at the sources, 0.86 at the target, 0.92 with its labels."""
-    inside, outside, labelled = np.mean([_scores(seed) for seed in range(3)], axis=0)
-    assert inside > 0.9
-    assert inside - outside > 0.04
-    assert labelled - outside > 0.03
+def test_the_unlabelled_may_be_labelled_or_of_the_test_sites_too_and_nothing_else_changes():
+    full = sites_dataset(SitesSettings(fully_labelled=True))
+    changed = DATA.split != full.split
+    assert set(DATA.split[changed]) == {"unlabelled"}
+    assert set(full.split[changed]) == {"train"}
+    assert not len(full.rows("unlabelled"))
+    more = sites_dataset(SitesSettings(target_unlabelled=True))
+    assert names(more, "unlabelled") == {*SITES["unlabelled"], *SITES["test"]}
+    assert digits(more, "unlabelled") <= set(range(1797)) - digits(more, "ood_test")
+    known = dict(zip(more.ids, more.inputs, strict=True))
+    assert len(known) == len(DATA) + 600
+    assert all(torch.equal(known[name], picture) for name, picture in zip(DATA.ids, DATA.inputs, strict=True))
 
 
-def _scores(seed: int) -> tuple[float, float, float]:
-    """Return the accuracy at the sources and at the target, and at the target once its unlabelled half has labels."""
-    source, full = (sites_dataset(SitesSettings(seed=seed, fully_labelled=full)) for full in (False, True))
-    pixels, label = source.inputs.flatten(1).numpy(), source.target.numpy()
-    inside, outside = source.rows("id_test").numpy(), source.rows("ood_test").numpy()
-    fitted = [
-        LogisticRegression(max_iter=1000).fit(pixels[train], label[train])
-        for train in (data.rows("train").numpy() for data in (source, full))
-    ]
-    rows = [(fitted[0], inside), (fitted[0], outside), (fitted[1], outside)]
-    return tuple(model.score(pixels[part], label[part]) for model, part in rows)
+def test_sites_differ_as_far_as_the_difficulty_says():
+    """The mean picture of each site, its contrast and its classes, as standard deviations over sites."""
+    alike, near, far = (spread(sites_dataset(SitesSettings(difficulty=each))) for each in (0, 0.5, 1.5))
+    assert (alike < near).all()
+    assert (near < far).all()
+    with pytest.raises(ValueError, match="difficulty must be a number, 0 or more, got -1"):
+        SitesSettings(difficulty=-1)
+
+
+def spread(data: Dataset) -> np.ndarray:
+    sites = [data.domain == number for number in range(24)]
+    pictures = [data.inputs[here] for here in sites]
+    light = np.std([its.mean() for its in pictures])
+    contrast = np.std([its.std() for its in pictures])
+    classes = np.std([np.bincount(data.target[here], minlength=10) / int(here.sum()) for here in sites], axis=0).mean()
+    return np.array([light, contrast, classes])
+
+
+def test_a_site_has_a_background_and_class_frequencies_of_its_own():
+    """What two splits of a site have in common, though they have no digit in common, other sites have not."""
+    train, test = ([profile(DATA, split, site) for site in range(6)] for split in ("train", "id_test"))
+    for number in range(6):
+        for one, other in zip(zip(*train, strict=True), test[number], strict=True):
+            likeness = [np.corrcoef(each, other)[0, 1] for each in one]
+            assert np.argmax(likeness) == number
+
+
+def profile(data: Dataset, split: str, site: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the median picture and how often each class is seen."""
+    rows = data.rows(split)
+    rows = rows[data.domain[rows] == site]
+    return data.inputs[rows].median(0).values.flatten().numpy(), np.bincount(data.target[rows], minlength=10)

@@ -1,131 +1,71 @@
-"""The built-in data set: handwritten digits as photographed at four sites, no two of which look alike."""
+"""The built-in data set: handwritten digits as photographed at 24 sites, no two of which look alike."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # torch takes seconds to import, and pictures alone do not need it
+if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset
 
-UPSCALE = 8  # pixels of a file for a pixel of the data
-
-
-class Look(NamedTuple):
-    """How a site takes pictures: ``light + contrast * picture``, on a background that brightens to the right.
-
-    Exposure differs from picture to picture too, so that what one site takes may look like what another does.
-    """
-
-    contrast: float
-    light: float
-    background: float  # brightness at the right edge
-    blur: float  # standard deviation of the Gaussian, in pixels
-    favours: tuple[int, ...]  # digits that are three times as frequent as the others
-
-
-LOOKS = {
-    "harbour": Look(contrast=0.90, light=0.05, background=0.05, blur=0.0, favours=(0, 1, 2)),
-    "hospital": Look(contrast=0.70, light=0.15, background=0.10, blur=0.2, favours=(2, 3, 4)),
-    "library": Look(contrast=0.85, light=0.10, background=0.05, blur=0.4, favours=(5, 6, 7)),
-    "station": Look(contrast=0.75, light=0.05, background=0.25, blur=0.3, favours=(7, 8, 9)),
+SIDE = 32  # pixels of a picture
+SITES = {
+    "labelled": ("airport", "bakery", "castle", "dairy", "farm", "garage"),
+    "unlabelled": (
+        *("harbour", "hospital", "inn", "kiosk", "library", "market"),
+        *("mill", "museum", "nursery", "office", "orchard", "pier"),
+    ),
+    "validation": ("quarry", "school", "stable"),
+    "test": ("station", "theatre", "vineyard"),
 }
-EXPOSURE = 0.1  # standard deviation of contrast, light and background within a site
-NOISE = 0.08  # of every pixel
-
-
-@dataclass(frozen=True, eq=False)
-class Sites:
-    """Pictures of digits from several sites.
-
-    Parameters
-    ----------
-    images : array of shape (n, 8, 8), float32 in [0, 1]
-    label : array of shape (n,), int64
-        The digit.
-    site : array of shape (n,), str
-    """
-
-    images: NDArray[np.float32]
-    label: NDArray[np.int64]
-    site: NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.label)
-
-    def write_images(self, folder: Path) -> list[Path]:
-        """Write each picture as a PNG file, enlarged, and return the files; the folder is made if need be."""
-        from PIL import Image
-
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{site}-{i:04d}.png" for i, site in enumerate(self.site)]
-        for image, path in zip(self.images, paths, strict=True):
-            small = Image.fromarray(np.uint8(np.rint(255 * image)))
-            small.resize((8 * UPSCALE, 8 * UPSCALE), Image.Resampling.BICUBIC).save(path)
-        return paths
-
-
-def load_sites(seed: int = 0) -> Sites:
-    """Make the data set from the 1,797 digits that scikit-learn brings; the same seed gives the same pictures.
-
-    Every digit is photographed at one site only, so that no pair of samples shows the same stroke of the pen.
-
-    Examples
-    --------
-    >>> sites = load_sites()
-    >>> sites.images.shape, sorted(set(sites.site.tolist()))
-    ((1797, 8, 8), ['harbour', 'hospital', 'library', 'station'])
-    """
-    from sklearn.datasets import load_digits
-
-    rng = np.random.default_rng(seed)
-    images, label = load_digits(return_X_y=True)
-    images = images.reshape(-1, 8, 8) / 16
-    weight = np.array([[3.0 if digit in look.favours else 1.0 for digit in range(10)] for look in LOOKS.values()])
-    share = np.cumsum(weight / weight.sum(axis=0), axis=0)  # of each digit, up to and with each site
-    site = (rng.random(len(label)) > share[:, label]).sum(axis=0)
-    for number, look in enumerate(LOOKS.values()):
-        images[site == number] = _photograph(images[site == number], look, rng)
-    return Sites(images.astype(np.float32), label.astype(np.int64), np.array(list(LOOKS))[site])
+ROLES = {  # split: (whose sites, share of the digits, pictures at each site)
+    "train": ("labelled", 0.36, 400),
+    "unlabelled": ("unlabelled", 0.24, 200),
+    "id_val": ("labelled", 0.1, 80),
+    "id_test": ("labelled", 0.1, 120),
+    "ood_val": ("validation", 0.1, 200),
+    "ood_test": ("test", 0.1, 300),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SitesSettings:
-    """The built-in data set as a task: learn from two sites' labels, and predict at a third.
+    """The built-in data set for training: learn from the labels of six sites, and predict at three never seen before.
+
+    A stand-in for camera traps: scikit-learn's digits, 7,500 pictures of them. Twelve sites more are unlabelled, three
+    are for validation. What a site sees, its light, contrast, blur, how near things are and which are frequent there is
+    its own. Each digit is used in one split only, so that no stroke of the pen is learnt and asked for.
+
+    The default difficulty was fixed by the numbers of ERM alone, before another method was run on these data, as the
+    least of 1, 1.25 and 1.5 at which ERM loses 15 points from id_test to ood_test (``benchmarks/sites.py``).
 
     Parameters
     ----------
     seed : int
-        Of the pictures and of the splits.
-    target : str
-        The site to predict at: half of it is unlabelled, half is ood_test.
-    validation : str
-        The site that is ood_val.
+        Of the sites, the pictures and the splits.
+    difficulty : float, 0 or more
+        How far sites are apart in all of this; at 0 they are alike.
+    target_unlabelled : bool
+        Whether there are unlabelled pictures, of other digits, of the ood_test sites too. By default those are new when
+        the model is tested, as those of iWildCam are.
     fully_labelled : bool
-        Whether the target's unlabelled half joins train with its labels: what could be reached if somebody labelled it.
+        Whether the unlabelled pictures join train with their labels: what could be reached if somebody labelled them.
     """
 
     name: ClassVar[str] = "sites"
     seed: int = 0
-    target: str = "station"
-    validation: str = "library"
+    difficulty: float = 1.25
+    target_unlabelled: bool = False
     fully_labelled: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("target", "validation"):
-            if getattr(self, name) not in LOOKS:
-                raise ValueError(f"{name} must be one of {', '.join(LOOKS)}, got {getattr(self, name)!r}")
-        if self.target == self.validation:
-            raise ValueError(f"validation must be another site than target, got {self.target!r} for both")
+        if not 0 <= self.difficulty < float("inf"):
+            raise ValueError(f"difficulty must be a number, 0 or more, got {self.difficulty}")
 
 
 def sites_dataset(settings: SitesSettings | None = None) -> "Dataset":
-    """Return the built-in data set with splits and views; domains are the sites.
-
-    Of the two sites that are neither target nor validation three fifths are train, a fifth id_val, a fifth id_test.
-    """
+    """Return the built-in data set for training: pictures (n, 1, 32, 32) in [0, 1]; domains are the sites."""
     import torch
 
     from okapi.data.dataset import Dataset
@@ -133,50 +73,122 @@ def sites_dataset(settings: SitesSettings | None = None) -> "Dataset":
     from okapi.data.views import Compose, Contrast, Erase, Noise, Shift, Views
 
     settings = settings or SitesSettings()
-    sites = load_sites(settings.seed)
-    split = _splits(sites.site, settings)
+    rolls = _take_pictures(settings)
+    weak = Compose((Shift(2), Noise(0.02)))
+    names = tuple(name for group in SITES.values() for name in group)
+    counts = [len(roll.label) for roll in rolls]
+    split = np.repeat([roll.split for roll in rolls], counts)
     if settings.fully_labelled:
         split[split == "unlabelled"] = "train"
     return Dataset(
-        inputs=torch.from_numpy(sites.images[:, None]),
-        target=torch.from_numpy(sites.label),
-        domain=torch.from_numpy(np.searchsorted(sorted(LOOKS), sites.site)),
+        inputs=torch.from_numpy(np.concatenate([roll.images for roll in rolls])[:, None]),
+        target=torch.from_numpy(np.concatenate([roll.label for roll in rolls])),
+        domain=torch.from_numpy(np.repeat([names.index(roll.site) for roll in rolls], counts)),
         split=split,
         task=Task("classification", 10),
-        domain_names=tuple(sorted(LOOKS)),
-        ids=[f"{site}-{row:04d}" for row, site in enumerate(sites.site)],
+        domain_names=names,
+        ids=[f"{roll.site}-{roll.split}-{i:03d}-digit-{d:04d}" for roll in rolls for i, d in enumerate(roll.digit)],
         views=Views(
-            train=Noise(0.05),  # a shift by one pixel of eight costs more than it teaches, by id_val
-            strong=Compose((Shift(2), Contrast(0.5), Erase(0.5), Noise(0.05))),
+            labelled=weak,
+            unlabelled=weak,
+            strong=Compose((Shift(4), Contrast(0.5), Erase(0.5), Noise(0.05))),
         ),
     )
 
 
-def _splits(site: NDArray[Any], settings: SitesSettings) -> NDArray[np.str_]:
-    """Return the split of each picture; how a site is divided depends on nothing but the seed."""
-    rng = np.random.default_rng((settings.seed, 1))
-    split = np.empty(len(site), dtype="<U10")
-    for name in LOOKS:
-        rows = rng.permutation(np.flatnonzero(site == name))
-        if name == settings.target:
-            parts = dict(zip(("unlabelled", "ood_test"), np.array_split(rows, 2), strict=True))
-        elif name == settings.validation:
-            parts = {"ood_val": rows}
-        else:
-            validation, test, train = np.split(rows, [len(rows) // 5, 2 * (len(rows) // 5)])
-            parts = {"train": train, "id_val": validation, "id_test": test}
-        for part, chosen in parts.items():
-            split[chosen] = part
-    return split
+class _Roll(NamedTuple):
+    """The pictures of one split at one site."""
+
+    site: str
+    split: str
+    images: NDArray[np.float32]  # (n, 32, 32)
+    label: NDArray[np.int64]
+    digit: NDArray[np.int64]  # number of the digit in scikit-learn's
 
 
-def _photograph(images: NDArray[Any], look: Look, rng: np.random.Generator) -> NDArray[Any]:
+def _take_pictures(settings: SitesSettings) -> list[_Roll]:
+    """Return the pictures, split by split; those of a split at a site depend on no other."""
+    from sklearn.datasets import load_digits
+
+    strokes, label = load_digits(return_X_y=True)
+    strokes = strokes.reshape(-1, 8, 8) / 16
+    rolls = []
+    for number, (split, digits) in enumerate(_partition(len(label), settings.seed).items()):
+        group, _, count = ROLES[split]
+        sites = SITES[group] + (SITES["test"] if split == "unlabelled" and settings.target_unlabelled else ())
+        for site in sites:
+            camera = _set_up(site, settings)
+            rng = np.random.default_rng((settings.seed, 2, number, *site.encode()))
+            weight = camera.frequency[label[digits]] / np.bincount(label[digits], minlength=10)[label[digits]]
+            digit = rng.choice(digits, count, p=weight / weight.sum())
+            rolls.append(_Roll(site, split, camera.photograph(strokes[digit], rng), label[digit], digit))
+    return rolls
+
+
+def _partition(count: int, seed: int) -> dict[str, NDArray[np.int64]]:
+    """Return the digits of each split."""
+    order = np.random.default_rng((seed, 0)).permutation(count)
+    ends = np.rint(count * np.cumsum([share for _, share, _ in ROLES.values()])).astype(int)
+    return dict(zip(ROLES, np.split(order, ends[:-1]), strict=True))
+
+
+@dataclass(frozen=True)
+class _Camera:
+    """A camera that stands at a site: all its pictures have the same background, and digits of about the same size."""
+
+    background: NDArray[Any]  # (32, 32)
+    ink: float  # brightness of a digit, which hides the background
+    blur: float  # standard deviation of the Gaussian, in pixels
+    scale: float  # pixels for a pixel of a digit
+    frequency: NDArray[Any]  # (10,), of the classes
+
+    def photograph(self, strokes: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float32]:
+        """Return pictures (n, 32, 32) of digits (n, 8, 8), each at a place and an exposure of its own."""
+        from scipy.ndimage import gaussian_filter
+
+        def around(mean: float, spread: float) -> NDArray[Any]:
+            return mean + spread * rng.uniform(-1, 1, (len(strokes), 1, 1))
+
+        scale = self.scale * around(1, 0.1)
+        down, right = (_enlarge(scale, around(0.5, 0.3)) for _ in range(2))
+        drawn = down @ strokes @ right.transpose(0, 2, 1)
+        scene = gaussian_filter(self.background + drawn * (self.ink - self.background), (0, self.blur, self.blur))
+        lit = around(1, 0.1) * scene + around(0, 0.05)
+        return np.asarray(np.clip(lit + 0.03 * rng.standard_normal(lit.shape), 0, 1), dtype=np.float32)
+
+
+def _enlarge(scale: NDArray[Any], place: NDArray[Any]) -> NDArray[Any]:
+    """Return matrices (n, 32, 8) that interpolate eight pixels, at a place from 0, one edge, to 1, the other."""
+    first = place * (SIDE - 8 * scale)
+    where = (np.arange(SIDE)[:, None] + 0.5 - first) / scale - 0.5
+    return np.asarray(np.maximum(0, 1 - np.abs(where - np.arange(8))))
+
+
+def _set_up(site: str, settings: SitesSettings) -> _Camera:
+    """Return the camera of a site; it differs from the others' in proportion to the difficulty."""
     from scipy.ndimage import gaussian_filter
 
-    def around(mean: float) -> NDArray[Any]:
-        return mean + EXPOSURE * rng.standard_normal((len(images), 1, 1))
+    rng = np.random.default_rng((settings.seed, 1, *site.encode()))
 
-    blurred = gaussian_filter(images, sigma=(0, look.blur, look.blur)) if look.blur else images
-    gradient = np.linspace(0, 1, images.shape[2])
-    lit = around(look.light) + around(look.contrast) * blurred + around(look.background) * gradient
-    return np.asarray(np.clip(lit + NOISE * rng.standard_normal(images.shape), 0, 1))
+    def vary(mean: float, factor: float, low: float, high: float) -> float:
+        """Return the mean times or over at most the factor, at difficulty 1."""
+        return float(np.clip(mean * factor ** (settings.difficulty * rng.uniform(-1, 1)), low, high))
+
+    scale = vary(2.2, 1.5, 1, 3.6)
+    blur = vary(0.6, 2, 0.1, 2)
+    contrast = vary(0.5, 1.5, 0.2, 0.8)
+    if rng.random() < min(0.5, 0.3 * settings.difficulty):
+        contrast = -contrast  # digits are dark
+    light = 0.5 + 0.1 * settings.difficulty * rng.uniform(-1, 1)
+    gradient = 0.3 * settings.difficulty * rng.uniform(-1, 1, (2, 1)) * np.linspace(-0.5, 0.5, SIDE)
+    grain = vary(1.5, 2, 0.5, 5)
+    texture = gaussian_filter(rng.standard_normal((SIDE, SIDE)), grain, mode="wrap")
+    texture *= vary(0.05, 2, 0, 0.25) / texture.std()
+    frequency = np.exp(settings.difficulty * rng.standard_normal(10))
+    return _Camera(
+        background=light - contrast / 2 + gradient[0][:, None] + gradient[1] + texture,
+        ink=light + contrast / 2,
+        blur=blur,
+        scale=scale,
+        frequency=frequency / frequency.sum(),
+    )

@@ -43,7 +43,9 @@ class MLP(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Three convolutions with batch normalisation, the mean over the picture, and a layer of its own width.
+    """Convolutions with batch normalisation, the mean over the picture, and a layer of its own width.
+
+    Three convolutions see about ten pixels; a larger picture is halved first, by a convolution of stride 2 each time.
 
     Parameters
     ----------
@@ -55,15 +57,24 @@ class SmallCNN(nn.Module):
         Width of the encoding.
     dropout : float
         Share of the encoding that is dropped in training.
+    halvings : int
+        How often pictures are halved before the three convolutions.
     """
 
-    def __init__(self, channels: int = 1, width: int = 32, out_features: int = 64, dropout: float = 0.0) -> None:
+    def __init__(
+        self, channels: int = 1, width: int = 32, out_features: int = 64, dropout: float = 0.0, halvings: int = 0
+    ) -> None:
         super().__init__()
         if min(channels, width, out_features) < 1:
             raise ValueError(
                 f"channels, width and out_features must be at least 1, got {channels}, {width}, {out_features}"
             )
+        halving: list[nn.Module] = []
+        for _ in range(halvings):
+            halving += _convolution(channels, width, stride=2)
+            channels = width
         self.layers = nn.Sequential(
+            *halving,
             *_convolution(channels, width),
             *_convolution(width, width),
             nn.MaxPool2d(2),
@@ -127,7 +138,9 @@ class CNNSettings:
 
     def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> SmallCNN:
         """Return the encoder for pictures such as one sample (channels, H, W)."""
-        return SmallCNN(channels_of(sample, self.name), self.width, self.out_features, self.dropout)
+        channels, shorter = channels_of(sample, self.name), min(tensor_sample(sample, self.name).shape[1:])
+        halvings = max(0, (shorter // 8).bit_length() - 1)  # to 8 pixels or a few more
+        return SmallCNN(channels, self.width, self.out_features, self.dropout, halvings)
 
 
 def tensor_sample(sample: Tensor | Mapping[str, Tensor], model: str) -> Tensor:
@@ -147,6 +160,6 @@ def channels_of(sample: Tensor | Mapping[str, Tensor], model: str) -> int:
     return picture.shape[0]
 
 
-def _convolution(before: int, after: int) -> list[nn.Module]:
+def _convolution(before: int, after: int, stride: int = 1) -> list[nn.Module]:
     # Batch normalisation has an offset of its own.
-    return [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+    return [nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
