@@ -8,13 +8,14 @@ import torch
 from okapi.data.arrays import ArraysSettings, arrays_dataset, from_arrays
 from okapi.data.dataset import DATA
 from okapi.data.formats import TableError
+from okapi.data.splits import SeenDomainWarning
 from okapi.data.task import Task
 from okapi.data.views import Noise, Views
 
 ARRAYS = {
     "x": np.arange(24.0).reshape(6, 4),
     "y": np.array([0, 2, -1, 1, 0, 1]),
-    "domain": np.array(["rome", "oslo", "rome", "rome", "oslo", "rome"]),
+    "domain": np.array(["oslo", "oslo", "rome", "rome", "oslo", "rome"]),
     "split": np.array(["train", "train", "unlabelled", "ood_val", "train", "ood_test"]),
 }
 
@@ -28,13 +29,13 @@ def test_arrays_are_read(tmp_path: Path):
     data = arrays_dataset(saved(tmp_path))
     assert (data.inputs.dtype, data.target.dtype, data.domain.dtype) == (torch.float32, torch.int64, torch.int64)
     assert data.domain_names == ("oslo", "rome")
-    assert data.domain.tolist() == [1, 0, 1, 1, 0, 1]
+    assert data.domain.tolist() == [0, 0, 1, 1, 0, 1]
     assert data.task == Task("classification", 3)
     assert data.views == Views()
     settings = replace(saved(tmp_path, name=np.array(list("abcdef"))), ids="name", outputs=5, strong_noise=0.5)
     data = DATA["arrays"].build(settings)
     assert (data.ids, data.task.outputs, data.views) == (list("abcdef"), 5, Views(strong=Noise(0.5)))
-    assert arrays_dataset(saved(tmp_path, domain=np.array([9, 7, 9, 9, 7, 9]))).domain_names == ("7", "9")
+    assert arrays_dataset(saved(tmp_path, domain=np.array([7, 7, 9, 9, 7, 9]))).domain_names == ("7", "9")
 
 
 def test_arrays_of_other_tasks(tmp_path: Path):
@@ -60,7 +61,10 @@ ARRAY_ERRORS = {
     r"array 'domain' is of shape \(\)": {"domain": np.array("rome")},
     r"array 'split': split must be of shape \(n,\)": {"split": np.array(6 * [["train"]])},
     r"array 'split': split must name at least one sample 'train'": {"split": np.array(6 * ["id_val"])},
-    r"array 'y' must be numbers, got <U1": {"y": np.array(list("abcdef"))},
+    r"array 'y', row 3: class 'c' is in ood_val, but not in train": {"y": np.array(list("abzcab"))},
+    r"array 'y', row 4 is empty, but the sample is in train": {"y": np.array(["a", "b", "", "a", "", "a"])},
+    r"array 'y' must be of shape \(n,\) for classes by name": {"y": np.array([["a"]] * 6)},
+    r"array 'y' must be numbers, got \|S1": {"y": np.array(list("abcdef"), dtype="S1")},
 }
 
 
@@ -93,8 +97,8 @@ def test_arrays_in_memory_are_the_same_data_set(tmp_path: Path):
     assert torch.equal(read.target, given.target)
     assert torch.equal(read.domain, given.domain)
     assert (read.domain_names, read.task, read.split.tolist()) == (given.domain_names, given.task, given.split.tolist())
-    named = from_arrays(ARRAYS["x"], ARRAYS["y"], **_labels(), ids=list("abcdef"), views=Views(train=Noise(1.0)))
-    assert (named.ids, named.views.train) == (list("abcdef"), Noise(1.0))
+    named = from_arrays(ARRAYS["x"], ARRAYS["y"], **_labels(), ids=list("abcdef"), views=Views(labelled=Noise(1.0)))
+    assert (named.ids, named.views.labelled) == (list("abcdef"), Noise(1.0))
 
 
 def test_errors_of_arrays_in_memory_name_the_argument():
@@ -108,3 +112,102 @@ def test_errors_of_arrays_in_memory_name_the_argument():
 
 def _labels() -> dict[str, np.ndarray]:
     return {"domain": ARRAYS["domain"], "split": ARRAYS["split"]}
+
+
+def test_classes_may_have_names_and_those_that_train_lacks_are_none(tmp_path: Path):
+    data = arrays_dataset(saved(tmp_path, y=np.array(["dog", "cat", "bee", "cat", "emu", "dog"])))
+    assert data.class_names == ("cat", "dog", "emu")
+    assert data.target.tolist() == [1, 0, -1, 0, 2, 1]
+    data = arrays_dataset(saved(tmp_path, y=np.array(["dog", "cat", "", "cat", "dog", "dog"])))
+    assert (data.target.tolist(), data.task.outputs) == ([1, 0, -1, 0, 1, 1], 2)
+    names = from_arrays(ARRAYS["x"], ["dog", "cat", "", "cat", "dog", "dog"], **_labels())
+    assert (names.class_names, names.target.tolist()) == (data.class_names, data.target.tolist())
+
+
+def test_half_precision_is_read_as_float32_and_scaled_by_one_number(tmp_path: Path):
+    x = np.random.default_rng(0).normal(3, 5, (6, 4)).astype(np.float16)
+    plain = arrays_dataset(saved(tmp_path, x=x))
+    assert plain.inputs.dtype == torch.float32
+    scaled = arrays_dataset(replace(saved(tmp_path, x=x), scale="unit"))
+    ratio = plain.inputs / scaled.inputs
+    torch.testing.assert_close(ratio, ratio[0, 0].expand(6, 4))
+    train = scaled.inputs[scaled.rows("train")]
+    assert train.square().mean().item() == pytest.approx(1, rel=1e-6)
+    zero = arrays_dataset(replace(saved(tmp_path, x=np.zeros((6, 4))), scale="unit"))
+    assert not zero.inputs.any()
+
+
+def many(folder: Path, **changes) -> ArraysSettings:
+    """Return settings for 200 samples of four domains without an array of splits."""
+    rows = np.arange(200)
+    np.savez(
+        folder / "many.npz",
+        x=rows[:, None] * np.ones(3),
+        y=rows % 3,
+        domain=np.array(["bari", "oslo", "rome", "turin"])[rows % 4],
+        lat=(rows // 8 % 5).astype(np.float32),
+        lon=(rows // 40).astype(np.float32),
+    )
+    return ArraysSettings(path=str(folder / "many.npz"), split=None, **changes)
+
+
+def test_splits_are_drawn_where_no_array_names_them(tmp_path: Path):
+    data = arrays_dataset(many(tmp_path, held_out="rome", validation="oslo"))
+    name = np.array(data.domain_names)[data.domain]
+    assert set(data.split[name == "rome"]) == {"unlabelled", "ood_test"}
+    assert set(data.split[name == "oslo"]) == {"ood_val"}
+    assert {len(data.rows("unlabelled")), len(data.rows("ood_test"))} == {25}
+    assert len(data.rows("id_val")) == 20
+    again = arrays_dataset(many(tmp_path, held_out="rome", validation="oslo", split_seed=1))
+    assert again.split.tolist() != data.split.tolist()
+    full = arrays_dataset(many(tmp_path, held_out="rome", fully_labelled=True))
+    assert not len(full.rows("unlabelled"))
+
+
+def test_places_are_not_torn_apart(tmp_path: Path):
+    data = arrays_dataset(many(tmp_path, held_out="rome", group=("lat", "lon")))
+    rows = np.arange(200)
+    place = rows // 8 % 5 * 10 + rows // 40
+    for name in ("rome", "source"):
+        here = (np.array(data.domain_names)[data.domain] == "rome") == (name == "rome")
+        for value in np.unique(place):
+            assert len(set(data.split[here & (place == value)])) == 1
+    torn = arrays_dataset(many(tmp_path, held_out="rome"))
+    source = np.array(torn.domain_names)[torn.domain] != "rome"
+    assert any(len(set(torn.split[source & (place == value)])) > 1 for value in np.unique(place))
+
+
+def test_some_domains_take_part(tmp_path: Path):
+    data = arrays_dataset(many(tmp_path, domains=("turin", "bari"), held_out="turin"))
+    assert (len(data), data.domain_names) == (100, ("bari", "turin"))
+    assert data.inputs[:3, 0].tolist() == [0, 3, 4]
+    data = arrays_dataset(replace(saved(tmp_path), domains="oslo"))
+    assert data.split.tolist() == ["train"] * 3
+
+
+def test_what_splits_cannot_be_drawn_from(tmp_path: Path):
+    with pytest.raises(ValueError, match="split names an array, so held_out, validation and group must be empty"):
+        ArraysSettings(path="", held_out="rome")
+    with pytest.raises(TableError, match=r"many.npz: held_out must be domains .*, got 'roma'; did you mean 'rome'"):
+        arrays_dataset(many(tmp_path, held_out="roma"))
+    with pytest.raises(TableError, match=r"array 'domain' has no domain 'paris'; it has 'bari', 'oslo'"):
+        arrays_dataset(many(tmp_path, domains=("rome", "paris")))
+    with pytest.raises(TableError, match=r"array 'x' must be of shape \(n,\) to group samples by, got \(200, 3\)"):
+        arrays_dataset(many(tmp_path, held_out="rome", group="x"))
+    sets = replace(saved(tmp_path, domain=np.ones((6, 2), dtype=bool)), split=None)
+    with pytest.raises(TableError, match="array 'domain' holds sets of domains: splits cannot be drawn by them"):
+        arrays_dataset(sets)
+    with pytest.raises(TableError, match="of which domains cannot choose"):
+        arrays_dataset(replace(sets, split="split", domains="0"))
+
+
+def test_domains_that_are_trained_on_are_told_if_a_split_calls_them_unknown(tmp_path: Path):
+    settings = saved(tmp_path, domain=np.array(["rome", "oslo", "rome", "rome", "oslo", "bari"]))
+    with pytest.warns(SeenDomainWarning, match="1 domain is in both train and ood_val, .*: 'rome'"):
+        arrays_dataset(settings)
+
+
+def test_labels_of_unlabelled_samples_may_be_handed_over(tmp_path: Path):
+    data = arrays_dataset(replace(saved(tmp_path, y=np.array([0, 2, 1, 1, 0, 1])), fully_labelled=True))
+    assert data.split.tolist()[2] == "train"
+    assert arrays_dataset(replace(saved(tmp_path), fully_labelled=True)).split.tolist()[2] == "unlabelled"

@@ -96,7 +96,7 @@ REFUSED = [
     ({"training": {}}, [], r"c\.yaml: training\.steps is missing; it must be a whole number"),
     ({"seed": -1}, [], r"c\.yaml: seed must be a whole number of at least 0, got -1"),
     ({}, [("seed", "x")], r"^--seed must be a whole number"),
-    ({}, [("data.target", "moon")], r"^--data\.target must be one of harbour, "),
+    ({}, [("data.difficulty", "-1")], r"^--data\.difficulty must be a number, 0 or more, got -1"),
 ]
 
 

@@ -3,16 +3,16 @@
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from okapi.data.formats import TableError, listed
-from okapi.data.splits import by_column
+from okapi.data.splits import Splits, SplitSettings, by_column, names_of, warn_of_seen_domains
 from okapi.data.task import Kind, Task
 from okapi.data.views import Noise, Views
 
@@ -23,29 +23,38 @@ _ROLES = ("inputs", "target", "domain", "split", "ids")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArraysSettings:
-    """Arrays or embeddings of your own, in one file that ``numpy.savez`` wrote.
+class ArraysSettings(SplitSettings):
+    """Arrays or embeddings of your own, in one file that ``numpy.savez`` wrote; other keys are those of SplitSettings.
 
     Parameters
     ----------
     path : str
         The npz file.
     inputs : str
-        Name of the array of inputs, (n, ...), numbers.
+        Name of the array of inputs, (n, ...), numbers; they are taken as float32.
     target : str
-        Name of the targets: (n,) classes from 0; (n,) or (n, D) numbers; or (n, C) of 0 and 1. Of an unlabelled sample
-        -1 or NaN will do.
+        Name of the targets: (n,) classes, from 0 or by name; (n,) or (n, D) numbers; or (n, C) of 0 and 1. Of an
+        unlabelled sample -1, an empty name or NaN will do.
     domain : str
         Name of the domains: (n,) numbers or str; or (n, S), bool, for samples of several domains.
-    split : str
-        Name of the splits, (n,) of str: train, unlabelled, id_val, ood_val, id_test or ood_test.
+    domains : str or tuple of str
+        Which domains take part; by default all.
+    split : str, or null
+        Name of the splits, (n,) of str: train, unlabelled, id_val, ood_val, id_test or ood_test. null: they come of
+        held_out, validation and the shares.
     ids : str, optional
         Name of an array (n,) by whose values samples are called.
+    group : str or tuple of str
+        Name or names of arrays (n,): where splits are drawn, samples that agree in them are not torn apart, such as
+        those of one place.
     task : {"classification", "regression", "multilabel"}
     outputs : int, optional
-        How many classes there are; by default the largest target and one.
+        How many classes there are; by default the largest target and one, or as many as have names.
+    scale : {"unit"}, or null
+        "unit": all inputs are divided by one number, the root mean square of those of train. Features are never scaled
+        one by one: that blows up the ones that say least.
     train_noise, strong_noise : float
-        Standard deviation of the noise that is added to the train view and to the strong view.
+        Standard deviation of the noise that is added to all training samples and to the strong view.
     """
 
     name: ClassVar[str] = "arrays"
@@ -53,28 +62,46 @@ class ArraysSettings:
     inputs: str = "x"
     target: str = "y"
     domain: str = "domain"
-    split: str = "split"
+    domains: str | tuple[str, ...] = ()
+    split: str | None = "split"
     ids: str | None = None
+    group: str | tuple[str, ...] = ()
     task: Kind = "classification"
     outputs: int | None = None
+    scale: Literal["unit"] | None = None
     train_noise: float = 0.0
     strong_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        SplitSettings.__post_init__(self)
+        if self.split is not None and (self.held_out or self.validation or self.group):
+            raise ValueError("split names an array, so held_out, validation and group must be empty; or set it to null")
 
 
 def arrays_dataset(settings: ArraysSettings) -> "Dataset":
     """Read a data set from arrays; what is wrong is told with the file, the array and the row."""
     path = Path(settings.path)
     names = {role: getattr(settings, role) for role in _ROLES if getattr(settings, role)}
-    arrays = _load(path, list(names.values()))
-    called = {role: f"{path}: array {name!r}" for role, name in names.items()}
-    return _assemble(
-        {role: arrays[name] for role, name in names.items()},
+    groups = {f"group {name}": name for name in names_of(settings.group)}
+    loaded = _load(path, [*names.values(), *groups.values()])
+    arrays = {role: loaded[name] for role, name in (names | groups).items()}
+    called = {role: f"{path}: array {name!r}" for role, name in (names | groups).items()}
+    _check_rows(arrays, called, str(path))
+    if settings.domains:
+        arrays = _of_domains(arrays, called["domain"], names_of(settings.domains))
+    given = arrays.get("split")
+    arrays["split"] = _split(arrays, called, settings, str(path))
+    dataset = _assemble(
+        arrays,
         called,
         settings.task,
         settings.outputs,
         noise_views(settings.train_noise, settings.strong_noise),
         str(path),
     )
+    if given is not None:
+        warn_of_seen_domains(dataset.domain.numpy(), by_column(given), dataset.domain_names)
+    return _scaled(dataset) if settings.scale == "unit" else dataset
 
 
 def from_arrays(
@@ -93,14 +120,14 @@ def from_arrays(
     Parameters
     ----------
     inputs : array (n, ...), numbers
-    target : array (n,) of classes from 0; (n,) or (n, D) of numbers; or (n, C) of 0 and 1
-        Of an unlabelled sample -1 or NaN will do.
+    target : array (n,) of classes, from 0 or by name; (n,) or (n, D) of numbers; or (n, C) of 0 and 1
+        Of an unlabelled sample -1, an empty name or NaN will do.
     domain : array (n,) of numbers or str; or (n, S), bool
     split : array (n,) of str
     ids : array (n,), optional
     task : {"classification", "regression", "multilabel"}
     outputs : int, optional
-        How many classes there are; by default the largest target and one.
+        How many classes there are; by default the largest target and one, or as many as have names.
     views : Views, optional
 
     Examples
@@ -111,12 +138,15 @@ def from_arrays(
     """
     given = {"inputs": inputs, "target": target, "domain": domain, "split": split, "ids": ids}
     arrays = {role: np.asarray(value) for role, value in given.items() if value is not None}
-    return _assemble(arrays, {role: role for role in arrays}, task, outputs, views or Views(), "")
+    called = {role: role for role in arrays}
+    _check_rows(arrays, called, "")
+    return _assemble(arrays, called, task, outputs, views or Views(), "")
 
 
 def noise_views(train: float, strong: float) -> Views:
     """Return views that add noise of these standard deviations; none where it is 0."""
-    return Views(train=Noise(train) if train else None, strong=Noise(strong) if strong else None)
+    first = Noise(train) if train else None
+    return Views(labelled=first, unlabelled=first, strong=Noise(strong) if strong else None)
 
 
 def _assemble(
@@ -131,11 +161,12 @@ def _assemble(
     from okapi.data.dataset import Dataset
 
     inputs = _numbers(called["inputs"], arrays["inputs"])
-    if odd := [role for role, array in arrays.items() if array.shape[:1] != (len(inputs),)]:
-        short = called[odd[0]].removeprefix(f"{source}: ")
-        raise TableError(f"{called['inputs']} has {len(inputs)} rows, {short} is of shape {arrays[odd[0]].shape}")
     domain, names = _domains(called["domain"], arrays["domain"])
+    split = by_column(arrays["split"])
     target = arrays["target"]
+    class_names: tuple[str, ...] = ()
+    if task == "classification" and target.dtype.kind == "U":
+        target, class_names = _named_classes(called["target"], target, split)
     if target.dtype.kind not in "biuf":
         raise TableError(f"{called['target']} must be numbers, got {target.dtype}")
     classes = task == "classification" and target.dtype.kind in "biu"
@@ -144,17 +175,98 @@ def _assemble(
             inputs=torch.from_numpy(inputs),
             target=torch.from_numpy(target.astype(np.int64 if classes else np.float32)),
             domain=torch.from_numpy(domain),
-            split=by_column(arrays["split"]),
-            task=Task(task, _outputs(task, target) if outputs is None else outputs),
+            split=split,
+            task=Task(task, (len(class_names) or _outputs(task, target)) if outputs is None else outputs),
             domain_names=names,
             ids=arrays["ids"].astype(np.str_).tolist() if "ids" in arrays else (),
             views=views,
+            class_names=class_names,
         )
         dataset.check()
     except (ValueError, TypeError) as error:
         place = called.get(str(error).split()[0], source) if source else ""
         raise TableError(f"{place}: {error}" if place else str(error)) from error
     return dataset
+
+
+def _check_rows(arrays: Mapping[str, NDArray[Any]], called: Mapping[str, str], source: str) -> None:
+    """Refuse arrays of other lengths than the inputs'."""
+    rows = arrays["inputs"].shape[:1]
+    if odd := [role for role, array in arrays.items() if array.shape[:1] != rows or not rows]:
+        short = called[odd[0]].removeprefix(f"{source}: ")
+        raise TableError(f"{called['inputs']} has {(*rows, 0)[0]} rows, {short} is of shape {arrays[odd[0]].shape}")
+
+
+def _of_domains(arrays: Mapping[str, NDArray[Any]], called: str, wanted: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Return the rows of some domains."""
+    if arrays["domain"].ndim != 1:
+        raise TableError(f"{called} holds sets of domains, of which domains cannot choose")
+    domain = arrays["domain"].astype(np.str_)
+    if unknown := [name for name in wanted if name not in domain]:
+        raise TableError(f"{called} has no domain {listed(unknown)}; it has {listed(np.unique(domain).tolist())}")
+    chosen = np.isin(domain, wanted)
+    return {role: array[chosen] for role, array in arrays.items()}
+
+
+def _split(
+    arrays: Mapping[str, NDArray[Any]], called: Mapping[str, str], settings: ArraysSettings, source: str
+) -> Splits:
+    """Return the split of each sample, (n,): those of an array, or drawn as the settings say."""
+    labelled = _labelled(arrays["target"])
+    if settings.split is not None:
+        split = by_column(arrays["split"])
+        if settings.fully_labelled and split.ndim == 1:
+            split[labelled & (split == "unlabelled")] = "train"
+        return split
+    if arrays["domain"].ndim != 1:
+        raise TableError(f"{called['domain']} holds sets of domains: splits cannot be drawn by them, name an array")
+    groups = [_units(called[role], array) for role, array in arrays.items() if role.startswith("group ")]
+    try:
+        return settings.divide(
+            arrays["domain"].astype(np.str_),
+            labelled=labelled,
+            classes=arrays["target"] if settings.task == "classification" else None,
+            groups=np.stack(groups, axis=1) if groups else None,
+        )
+    except ValueError as error:
+        raise TableError(f"{source}: {error}") from error
+
+
+def _units(called: str, array: NDArray[Any]) -> NDArray[np.int64]:
+    """Return numbers (n,) that are the same where the array's values are."""
+    if array.ndim != 1:
+        raise TableError(f"{called} must be of shape (n,) to group samples by, got {array.shape}")
+    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+
+
+def _labelled(target: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which samples (n,) have a label."""
+    if target.dtype.kind not in "biuf":
+        return np.asarray(target != "")
+    known = np.isfinite(target) if target.dtype.kind == "f" else np.asarray(target >= 0)
+    return np.asarray(known.reshape(len(known), -1).all(axis=1))
+
+
+def _named_classes(called: str, target: NDArray[np.str_], split: Splits) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return classes as numbers of the sorted names that train has; an unlabelled sample of another has none."""
+    if target.ndim != 1:
+        raise TableError(f"{called} must be of shape (n,) for classes by name, got {target.shape}")
+    if (empty := (target == "") & (split != "unlabelled")).any():
+        row = int(empty.argmax())
+        raise TableError(f"{called}, row {row} is empty, but the sample is in {split[row]}")
+    names = np.unique(target[split == "train"])
+    if (unseen := (split != "unlabelled") & ~np.isin(target, names)).any():
+        row = int(unseen.argmax())
+        raise TableError(f"{called}, row {row}: class {str(target[row])!r} is in {split[row]}, but not in train")
+    known = np.isin(target, names)
+    return np.where(known, np.searchsorted(names, target), -1).astype(np.int64), tuple(names.tolist())
+
+
+def _scaled(dataset: "Dataset") -> "Dataset":
+    """Return the data set with its inputs divided by the root mean square of those of train."""
+    inputs: Any = dataset.inputs
+    size = inputs[dataset.rows("train")].double().square().mean().sqrt().item()
+    return replace(dataset, inputs=inputs / size) if size else dataset
 
 
 def _load(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""The config of a run: a YAML file and dotted overrides, typed, with unknown keys refused.
+"""The config of a run: a YAML file, those that it includes, and dotted overrides; typed, with unknown keys refused.
 
 The sections ``data``, ``model`` and ``algorithm`` have a ``name``, which says what other keys they have.
 """
@@ -18,15 +18,17 @@ from jsonargparse import ArgumentParser
 from okapi.algorithms import ALGORITHMS
 from okapi.data.dataset import DATA
 from okapi.models import MODELS
+from okapi.training.built_in import find_config
+from okapi.training.composition import Composed, ConfigError, compose
 from okapi.training.settings import TrainingSettings
+
+__all__ = ["MAY_CHANGE", "NAMED", "Config", "ConfigError", "differences", "make_config", "read_config"]
 
 NAMED = ("data", "model", "algorithm")
 MAY_CHANGE = ("training.workers", "training.trackers", "training.wandb_project", "training.wandb_mode")
 """Keys that have no part in what is learnt: a resumed run may have others."""
 
-
-class ConfigError(ValueError):
-    """A config that cannot be used; the message names the file, the key, what came and what is wanted."""
+_PLACEHOLDERS = {"root": "PATH", "path": "PATH"}  # what errors write for the value of an option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class Config:
 
 
 def read_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config:
-    """Return the config of a YAML file.
+    """Return the config of a YAML file and of those that it includes.
 
     Parameters
     ----------
@@ -70,28 +72,28 @@ def read_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config
     overrides : sequence of (key, text)
         Dotted keys, such as ``training.steps``, and their values, written as in YAML; later ones win.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    return make_config(content, overrides, source=str(path))
+    path = find_config(path)
+    return _config(compose(path), overrides, str(path))
 
 
 def make_config(content: Any, overrides: Sequence[tuple[str, str]] = (), source: str = "config") -> Config:
     """Return the config of nested dictionaries as a YAML file has them; ``source`` is by what errors call them."""
     if not isinstance(content, dict):
         raise ConfigError(f"{source} must have the keys {', '.join(NAMED)} and training, got {content!r}")
-    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
-    given = dict(overrides)
+    composed = Composed()
+    composed.add(content, source)
+    return _config(composed, overrides, source)
+
+
+def _config(composed: Composed, overrides: Sequence[tuple[str, str]], source: str) -> Config:
+    merged, given = composed.content, dict(overrides)
+    origin = _Origin(source, composed.files, given)
     for key, text in given.items():
         section, dot, name = key.partition(".")
         inner = merged.setdefault(section, {}) if dot else merged
         if not isinstance(inner, dict):
-            raise ConfigError(f"{source}: {section} must be keys and values, got {inner!r}")
+            raise ConfigError(f"{origin.of(section)} must be keys and values, got {inner!r}")
         inner[name if dot else section] = text
-    origin = _Origin(source, given)
     _refuse_unknown(merged, [*NAMED, "training", "seed"], "", origin)
     kinds, names = _kinds(merged, origin)
     settings = {section: _settings(section, kind, merged[section], origin) for section, kind in kinds.items()}
@@ -117,10 +119,12 @@ class _Origin:
     """Where keys came from, for errors."""
 
     source: str
+    files: Mapping[str, str]
     overrides: Mapping[str, str]
 
     def of(self, key: str) -> str:
-        return f"--{key}" if key in self.overrides else f"{self.source}: {key}"
+        """Return what errors call a key: the option, or the file that has it, and the key."""
+        return f"--{key}" if key in self.overrides else f"{self.files.get(key, self.source)}: {key}"
 
 
 def _kinds(merged: Mapping[str, Any], origin: _Origin) -> tuple[dict[str, type], dict[str, str]]:
@@ -170,7 +174,11 @@ def _settings(section: str, kind: type, values: Mapping[str, Any], origin: _Orig
 def _complaint(message: str, section: str, hints: Mapping[str, Any], values: Mapping[str, Any], origin: _Origin) -> str:
     """Return what jsonargparse refuses in the words of this house."""
     if missing := re.search(rf"required: ({section}\.\w+)", message):
-        return f"{origin.source}: {missing[1]} is missing; it must be {_wanted(hints[missing[1].split('.')[1]])}"
+        key = missing[1].partition(".")[2]
+        option = f"--{missing[1]} {_PLACEHOLDERS.get(key, 'VALUE')}"
+        return (
+            f"{origin.source}: {missing[1]} is missing; it must be {_wanted(hints[key])}; give it there or by {option}"
+        )
     if found := re.search(rf'key "{section}\.(\w+)', message):
         key = found[1]
         return f"{origin.of(f'{section}.{key}')} must be {_wanted(hints[key])}, got {values.get(key)!r}"
@@ -182,7 +190,7 @@ def _refuse_unknown(values: Mapping[str, Any], known: Sequence[str], prefix: str
         if key not in known and not (prefix and key == "name"):
             dotted = f"{prefix}{key}"
             given = next((name for name in origin.overrides if f"{name}.".startswith(f"{dotted}.")), None)
-            shown = f"--{given}" if given else f"{origin.source}: {dotted}"
+            shown = f"--{given}" if given else origin.of(dotted)
             near = _nearest(str(key), known, prefix) or f"; known are {', '.join(known) or 'none'}"
             raise ConfigError(f"{shown} is no key of the config{near}")
 

@@ -1,0 +1,171 @@
+"""What the configs that come with Okapi say: the paper's settings, and of every variant what is varied."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from tests.system.experiments import ALL, CONFIGS, TEXTS, Overrides, config
+
+# What the paper's tables and its appendix say of each experiment; where it is silent, the authors' configs.
+# fmt: off
+PAPER = {
+    "training.learning_rate": 1e-4, "training.final_learning_rate": 5e-7, "training.weight_decay": 0.0,
+    "training.warm_up": 0.0, "training.selector": "ood_val", "training.validate_every": 1000, "training.accumulate": 1,
+}
+CONVNEXT = {"model.backbone": "convnext-tiny", "model.pretrained": "facebook/convnext-tiny-224"}
+IWILDCAM = PAPER | {
+    "data.name": "iwildcam", "data.size": 448, "data.labelled_view": "strong", "training.metric": "macro_f1",
+    **CONVNEXT, "training.steps": 120_000, "training.validate_every": 5000, "training.sampling": "uniform",
+    "training.clip": None,
+}
+POVERTY = PAPER | {
+    "data.name": "poverty", "data.unlabelled": "ood_val", "data.fold": "A", "data.nightlights": True,
+    **CONVNEXT, "training.metric": "pearson_r_group_worst", "training.steps": 30_000, "training.sampling": "uniform",
+    "training.clip": None,
+}
+CIVILCOMMENTS = PAPER | {
+    "data.name": "civilcomments", "data.tokens": 300, "model.name": "text", "model.dropout": 0.1,
+    "model.pretrained": "distilbert-base-uncased", "training.metric": "accuracy_group_worst",
+    "training.steps": 20_000, "training.sampling": "class_balanced", "training.clip": 1.0,
+}
+ONLINE = {
+    "algorithm.name": "okapi", "algorithm.caliper_scale": "probability", "algorithm.domain": "binary",
+    "algorithm.direction": None, "algorithm.queries": "momentum", "algorithm.weight": 1.0, "algorithm.warm_up": 0.1,
+    "algorithm.loss": "squared_l2", "algorithm.scorer_learning_rate": None,
+}
+OFFLINE = {
+    "algorithm.name": "offline_okapi", "algorithm.domain": "binary", "algorithm.weight": 1.0, "algorithm.erm_run": None,
+}
+UNDISTORTED = {"data.labelled_view": "none", "data.unlabelled_view": "none"}
+
+
+def batch(labelled: int, unlabelled: int) -> Overrides:
+    return {"training.labelled_batch": labelled, "training.unlabelled_batch": unlabelled}
+
+
+def calipers(fixed: float, std: float, temperature: float) -> Overrides:
+    return {"fixed_caliper": fixed, "std_caliper": std, "temperature": temperature}
+
+
+def of_algorithm(**values: Any) -> Overrides:
+    return {f"algorithm.{key}": value for key, value in values.items()}
+
+
+EXPERIMENTS = {
+    "iwildcam/erm": IWILDCAM | {"algorithm.name": "erm", "training.labelled_batch": 24},
+    "iwildcam/fixmatch": IWILDCAM | batch(16, 16) | of_algorithm(name="fixmatch", threshold=0.95, weight=1.0),
+    "iwildcam/okapi": IWILDCAM | batch(16, 16) | ONLINE
+    | of_algorithm(k=1, **calipers(0.95, 0.2, 1.1), momentum=0.999, final_momentum=0.999, bank=16_384),
+    "iwildcam/offline_okapi": IWILDCAM | batch(8, 8) | OFFLINE | of_algorithm(**calipers(0.95, 0.2, 1.1)),
+    "poverty/erm": POVERTY | UNDISTORTED | {"algorithm.name": "erm", "training.labelled_batch": 128},
+    "poverty/fixmatch": POVERTY | batch(64, 64) | of_algorithm(name="fixmatch", threshold=0.0, weight=1.0)
+    | {"data.labelled_view": "weak", "data.unlabelled_view": "weak"},
+    "poverty/okapi": POVERTY | UNDISTORTED | batch(64, 64) | ONLINE
+    | of_algorithm(k=5, **calipers(0.9, 0.2, 1.0), momentum=0.996, final_momentum=1.0, bank=65_536),
+    "poverty/offline_okapi": POVERTY | UNDISTORTED | batch(32, 32) | OFFLINE | of_algorithm(**calipers(0.9, 0.6, 0.7)),
+    "civilcomments/erm": CIVILCOMMENTS | {"algorithm.name": "erm", "training.labelled_batch": 48},
+    "civilcomments/okapi": CIVILCOMMENTS | batch(48, 48) | ONLINE
+    | of_algorithm(k=5, **calipers(1.0, 10.0, 1.0), momentum=0.996, final_momentum=0.996, bank=65_536),
+}
+
+# Methods that are compared on one data set differ in the algorithm, and from erm in nothing else but this.
+METHODS: dict[str, Overrides] = {
+    "iwildcam/fixmatch": {"training.labelled_batch": 16},
+    "iwildcam/okapi": {"training.labelled_batch": 16},
+    "iwildcam/offline_okapi": batch(8, 8),
+    "poverty/fixmatch": {"training.labelled_batch": 64, "data.labelled_view": "weak", "data.unlabelled_view": "weak"},
+    "poverty/okapi": {"training.labelled_batch": 64},
+    "poverty/offline_okapi": batch(32, 32),
+    "civilcomments/okapi": {},
+} | {
+    f"{data}/{method}": {}
+    for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
+    for method in ("fixmatch", "okapi", "offline_okapi")
+}
+RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}
+RESNET_50 = {"model.backbone": "resnet-50", "model.pretrained": "microsoft/resnet-50"}
+
+# What is ablated or otherwise changed, and of what: the base, and all that differs.
+VARIANTS: dict[str, tuple[str, Overrides]] = {
+    "poverty/okapi_k1": ("poverty/okapi", {"algorithm.k": 1}),
+    "poverty/okapi_k10": ("poverty/okapi", {"algorithm.k": 10}),
+    "poverty/okapi_no_calipers": ("poverty/okapi", {"algorithm.fixed_caliper": None, "algorithm.std_caliper": None}),
+    "poverty/okapi_no_std_caliper": ("poverty/okapi", {"algorithm.std_caliper": None}),
+    "poverty/okapi_no_fixed_caliper": ("poverty/okapi", {"algorithm.fixed_caliper": None}),
+    "poverty/okapi_online_queries": ("poverty/okapi", {"algorithm.queries": "online"}),
+    "poverty/okapi_one_direction": ("poverty/okapi", {"algorithm.direction": [0, 1]}),
+    "iwildcam/okapi_authors": ("iwildcam/okapi", {"algorithm.domain": "label"}),
+    "civilcomments/okapi_authors": (
+        "civilcomments/okapi", {"algorithm.weight": 10.0, "training.learning_rate": 5e-5},
+    ),
+    "civilcomments/erm_fully_labelled": ("civilcomments/erm", {"data.fully_labelled": True}),
+    **{f"poverty/{name}_resnet": (f"poverty/{name}", RESNET_18) for name in ("erm", "fixmatch", "okapi")},
+    **{f"iwildcam/{name}_resnet": (f"iwildcam/{name}", RESNET_50) for name in ("erm", "fixmatch", "okapi")},
+    **{
+        f"pacs/{name}_convnext": (f"pacs/{name}", CONVNEXT | {"data.mean": None, "data.std": None})
+        for name in ("erm", "fixmatch", "okapi")
+    },
+    **{
+        f"{data}/erm_fully_labelled": (f"{data}/erm", {"data.fully_labelled": True})
+        for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits")
+    },
+}
+# fmt: on
+
+
+@cache
+def flat(name: str) -> Overrides:
+    """Return all values of a config by dotted key."""
+
+    def pairs() -> Iterator[tuple[str, Any]]:
+        for section, values in config(name).as_dict().items():
+            if isinstance(values, dict):
+                yield from ((f"{section}.{key}", value) for key, value in values.items())
+            else:
+                yield section, values
+
+    return dict(pairs())
+
+
+def changed(before: str, after: str) -> Overrides:
+    """Return what another config says of each key that is not the same in both."""
+    old, new = flat(before), flat(after)
+    missing = object()
+    return {key: new.get(key) for key in old | new if old.get(key, missing) != new.get(key, missing)}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_of_the_paper_have_its_settings(name):
+    found = flat(name)
+    assert {key: found.get(key, "no such key") for key in EXPERIMENTS[name]} == EXPERIMENTS[name]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_differs_from_its_base_in_what_is_varied_and_nothing_else(name):
+    base, expected = VARIANTS[name]
+    assert changed(base, name) == expected
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_a_data_set_differ_in_the_algorithm(name):
+    found = changed(f"{name.split('/')[0]}/erm", name)
+    assert {key: value for key, value in found.items() if not key.startswith("algorithm.")} == METHODS[name]
+    assert found["algorithm.name"] == name.split("/")[1]
+
+
+def test_every_config_is_known():
+    bases = {f"{name.split('/')[0]}/erm" for name in METHODS}
+    assert set(ALL) == bases | set(METHODS) | set(VARIANTS) | TEXTS
+    assert set(EXPERIMENTS) <= bases | set(METHODS)
+
+
+def test_texts_are_compared_alike():
+    assert all(key.startswith("algorithm.") for key in changed("sentiment/erm_text", "sentiment/okapi_text"))
+
+
+def test_variants_say_only_what_is_theirs():
+    for name in VARIANTS:
+        lines = (CONFIGS / f"{name}.yaml").read_text().splitlines()
+        assert lines[0].startswith(("include: ", "# "))
+        assert len([line for line in lines if not line.startswith("#")]) <= 5
