@@ -22,7 +22,7 @@ from okapi.data.samplers import Stream
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.table_dataset import ColumnSettings, TableSettings, table_dataset
 from okapi.data.task import Task
-from okapi.data.views import Noise
+from okapi.data.views import Noise, Views
 
 ROWS = {
     "name": list("abcdef"),
@@ -68,7 +68,7 @@ def test_every_format_gives_the_same_data_set(tmp_path, suffix):
     assert data.split.tolist() == ROWS["use"]
     assert data.ids == list("abcdef")
     assert data.task == Task("classification", 2)
-    assert (data.views.train, data.views.strong) == (None, Noise(0.5))
+    assert data.views == Views(strong=Noise(0.5))
 
 
 def test_classes_and_domains_may_be_numbers(tmp_path):

@@ -25,7 +25,9 @@ from okapi.data.columns import (
     to_truth,
 )
 from okapi.data.formats import Source, TableError, listed, open_source
-from okapi.data.images import ImageFiles, ImageSettings, Pictures, leads_out
+from okapi.data.images import ImageFiles, ImageSettings, Pictures
+from okapi.data.paths import leads_out
+from okapi.data.picture_views import picture_views
 from okapi.data.splits import Splits, SplitSettings, by_column, names_of, unseen_classes, warn_of_seen_domains
 from okapi.data.task import Kind, Task
 from okapi.data.text import Texts, TokenSettings
@@ -64,7 +66,7 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
         Column or columns: samples that agree in them are not torn apart, such as pictures of one place.
     task : {"classification", "regression", "multilabel"}
     train_noise, strong_noise : float
-        Standard deviation of the noise that is added to the train view and to the strong view of features.
+        Standard deviation of the noise that is added to all features in training and to their strong view.
     """
 
     image: str | None = None
@@ -121,6 +123,12 @@ class TableSettings(ColumnSettings):
 
 def table_dataset(settings: TableSettings) -> "Dataset":
     """Read a data set from a table; what is wrong is told with the file, the row and the column."""
+    source, rows = read_rows(settings)
+    return rows.dataset(table_inputs(source, rows, settings))
+
+
+def read_rows(settings: TableSettings) -> tuple[Source, "TableRows"]:
+    """Return a table, opened, and the labels of its rows."""
     path = Path(settings.path)
     source = open_source(path)
     read = [name for name in (settings.image, settings.text) if name is not None]
@@ -131,7 +139,7 @@ def table_dataset(settings: TableSettings) -> "Dataset":
         raise TableError(f"{path} has no rows")
     rows = TableRows(frame, settings, str(path))
     rows.check()
-    return rows.dataset(_inputs(source, rows, settings))
+    return source, rows
 
 
 class TableRows:
@@ -173,6 +181,9 @@ class TableRows:
         split = self._split(domain, domain_names, labelled)
         target, class_names = self._target(split, labelled)
         width = 1 if target.ndim == 1 else target.shape[1]
+        views = noise_views(settings.train_noise, settings.strong_noise)
+        if settings.image is not None:
+            views = picture_views(settings, *settings.normalisation)
         dataset = Dataset(
             inputs=inputs,
             target=torch.from_numpy(target),
@@ -181,7 +192,7 @@ class TableRows:
             task=Task(settings.task, len(class_names) or width),
             domain_names=domain_names,
             ids=self.frame[settings.id].astype(str).tolist() if settings.id is not None else (),
-            views=noise_views(settings.train_noise, settings.strong_noise),
+            views=views,
             class_names=class_names,
         )
         try:
@@ -318,12 +329,13 @@ def check_features(rows: TableRows, X: NDArray[Any], names: Sequence[str]) -> Te
     return torch.from_numpy(features)
 
 
-def _inputs(source: Source, rows: TableRows, settings: TableSettings) -> Inputs:
+def table_inputs(source: Source, rows: TableRows, settings: TableSettings) -> Inputs:
+    """Return the texts, the pictures or the features of a table."""
     if settings.text is not None:
         return Texts(rows.texts(settings.text), settings)
     if settings.image is not None:
         root = Path(settings.root) if settings.root is not None else source.path.parent
-        return ImageFiles(root, _paths(rows, settings.image, root), settings)
+        return ImageFiles(root, picture_paths(rows, settings.image, root), settings)
     names = list(names_of(settings.features))
     if unusable := [name for name, kind in source.kinds(names).items() if kind not in ("number", "matrix")]:
         raise TableError(f"{source.path}: column {listed(unusable)} must hold numbers, or lists of them, for features")
@@ -331,7 +343,8 @@ def _inputs(source: Source, rows: TableRows, settings: TableSettings) -> Inputs:
     return check_features(rows, X, expanded)
 
 
-def _paths(rows: TableRows, column: str, root: Path) -> list[str]:
+def picture_paths(rows: TableRows, column: str, root: Path) -> list[str]:
+    """Return the paths (n,) that a column holds, from the root; one that leads out of it is refused."""
     rows.check_present(column)
     names: list[str] = rows.texts(column).to_pylist()
     for row, name in enumerate(names):

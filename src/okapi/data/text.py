@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
+
+from okapi.hub import load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class TokenSettings:
     ----------
     tokenizer : str
         A folder that ``save_pretrained`` of a transformers tokeniser wrote, or the name of one that transformers has or
-        can fetch.
+        can fetch. None is loaded where it is empty: texts can then be read but not learnt from.
     tokens : int
         How many tokens an input has: a longer text is cut, a shorter one padded.
     """
@@ -48,7 +49,8 @@ class Texts:
         # Not a list, of which every worker process would come to own a copy by counting references to its items.
         self._texts = texts if isinstance(texts, pa.LargeStringArray) else pa.array(texts, pa.large_string())
         self.settings = settings
-        _ = self._tokenizer  # one that is missing is told at once
+        if settings.tokenizer:
+            _ = self._tokenizer  # one that is missing is told at once
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -78,16 +80,10 @@ def load_tokenizer(name: str) -> Any:
     """Return a tokeniser of transformers, from a folder or by its name."""
     from transformers import AutoTokenizer
 
-    folder = Path(name).is_dir()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=folder)
-    except Exception as error:  # depending on what is wrong transformers raises OSError, ValueError, KeyError, ...
-        where = "from that folder" if folder else "by that name, and is no folder"
-        raise ValueError(f"tokenizer {name!r} cannot be loaded {where}: {_first_line(error)}") from error
+    def read(local: bool) -> Any:
+        return AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+
+    tokenizer = load("tokenizer", name, read)
     if tokenizer.pad_token is None:
         raise ValueError(f"tokenizer {name!r} has no token to pad with")
     return tokenizer
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

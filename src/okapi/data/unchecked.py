@@ -1,0 +1,62 @@
+"""Data sets as they are found: no file is opened and no tokeniser loaded, so that what is broken can be counted."""
+
+import warnings
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from okapi.data.dataset import DATA, Dataset
+from okapi.data.formats import Source
+from okapi.data.images import ImageFiles, Verify
+from okapi.data.splits import SeenDomainWarning
+from okapi.data.table_dataset import Inputs, TableRows, TableSettings, picture_paths, read_rows, table_inputs
+from okapi.data.text import Texts
+
+_UNCHECKED: dict[str, Any] = {"verify": "exists", "cache": None, "tokenizer": ""}
+
+
+def unchecked_dataset(settings: Any) -> Dataset:
+    """Return the data set of some settings with all its samples, readable or not; inputs are not ready for learning.
+
+    Parameters
+    ----------
+    settings : dataclass
+        Those of a source of ``DATA``. What they say of checks, of a cache and of a tokeniser is not done.
+    """
+    known = {field.name for field in fields(settings)}
+    settings = replace(settings, **{name: value for name, value in _UNCHECKED.items() if name in known})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SeenDomainWarning)  # an inspection says it too
+        if isinstance(settings, TableSettings):
+            source, rows = read_rows(settings)
+            return rows.dataset(_as_found(source, rows, settings))
+        return DATA[settings.name].build(settings)
+
+
+class FoundPictures(ImageFiles):
+    """Pictures in files that may be missing or broken: they can be opened, but are no inputs."""
+
+    def __getitem__(self, row: int) -> Tensor:
+        return torch.zeros(0)
+
+    def check(self, verify: Verify = "pixels") -> None:
+        """Do nothing."""
+
+
+class FoundTexts(Texts):
+    """Texts that can be read, but are no inputs."""
+
+    def __getitem__(self, row: int) -> dict[str, Tensor]:
+        return {}
+
+
+def _as_found(source: Source, rows: TableRows, settings: TableSettings) -> Inputs:
+    if settings.text is not None:
+        return FoundTexts(rows.texts(settings.text), settings)
+    if settings.image is not None:
+        root = Path(settings.root) if settings.root is not None else source.path.parent
+        return FoundPictures(root, picture_paths(rows, settings.image, root), settings)
+    return table_inputs(source, rows, settings)

@@ -1,0 +1,306 @@
+"""What `okapi data` prints of a data set, and the files it writes: a contact sheet and tables of samples and copies."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+from rich.console import Console
+from rich.text import Text
+from torch import Tensor
+
+from okapi.data import write_frame
+from okapi.data.duplicates import LIKENESS
+from okapi.data.fingerprints import LEAST_SIDE, is_pictures, what
+from okapi.data.formats import listed
+from okapi.data.inspection import Inspection, check_near, inspect_dataset, is_leak
+from okapi.data.text import Texts
+from okapi.data.unchecked import unchecked_dataset
+from okapi.report.contact_sheet import contact_sheet, pair_sheet
+from okapi.report.terminal import count, print_table, stdout, working
+from okapi.training.files import remove, write_bytes
+
+MOST_FAULTS, MOST_PAIRS, MOST_SIZES, EXAMPLES = 20, 10, 5, 2
+_BARS = " ▁▂▃▄▅▆▇█"
+_TEXT = 100  # characters of an example
+_FIRST = 10  # classes of which examples are shown
+
+
+def data_report(source: Path, settings: Any, *, near: int | None, out: Path | None, most: int) -> int:
+    """Print what a data set holds and, if asked to, write sheets and tables; return how many files are unreadable.
+
+    Parameters
+    ----------
+    source : Path
+        What the data set is called.
+    settings : dataclass
+        Of a source of ``okapi.data.dataset.DATA``.
+    near : int, optional
+        As of ``inspect_dataset``.
+    out : Path, optional
+        Folder for ``samples.csv``, ``duplicates.csv``, ``contact_sheet.png`` and ``near_duplicates.png``, which are
+        replaced; it is made if need be.
+    most : int
+        Domains and classes that are printed.
+    """
+    check_near(near)
+    if most < 1:
+        raise ValueError(f"most must be at least 1, got {most}")
+    _check_out(out, source)
+    with working(f"Reading {source}"):
+        dataset = unchecked_dataset(settings)
+    inspection = inspect_dataset(dataset, near)
+    console = stdout()
+    print_inspection(console, inspection, str(source), near, most)
+    console.print()
+    if out is not None:
+        for path in write_report(inspection, source.name or str(source), out):
+            _say(console, f"Written: {path}")
+    else:
+        sheet = "a contact sheet and " if is_pictures(dataset) else ""
+        _say(console, f"--out FOLDER writes {sheet}tables of all samples and copies")
+    return len(inspection.faults())
+
+
+def print_inspection(console: Console, inspection: Inspection, source: str, near: int | None, most: int) -> None:
+    """Print all there is to tell; tables by domain and class have no more rows than ``most``."""
+    dataset = inspection.dataset
+    _say(console, _headline(inspection, source))
+    _print_counts(console, "Samples by split", "split", inspection.splits(), len(inspection.used))
+    several = ", of which a sample may have several" if dataset.domain.ndim == 2 else ""
+    _print_counts(console, f"Samples by domain{several}", "domain", inspection.domains(), most)
+    if inspection.class_names:
+        _print_counts(console, "Samples by class, where it is known", "class", inspection.classes(), most)
+    else:
+        _print_targets(console, inspection.targets("split"), len(dataset))
+        _print_targets(console, inspection.targets("domain"), most)
+    if is_pictures(dataset):
+        _print_sizes(console, inspection)
+    if not isinstance(dataset.inputs, Tensor | Texts):
+        _print_faults(console, inspection)
+    _print_notes(console, inspection)
+    _print_copies(console, inspection, near)
+    if isinstance(dataset.inputs, Texts):
+        _print_examples(console, inspection)
+
+
+def _headline(inspection: Inspection, source: str) -> str:
+    dataset, classes = inspection.dataset, count(len(inspection.class_names))
+    tasks = {"classification": f"{classes} classes", "multilabel": f"{classes} labels", "regression": "regression"}
+    domains = count(len(inspection.domain_names()))
+    return f"{source}: {count(len(dataset))} {what(dataset)} of {domains} domains, {tasks[dataset.task.kind]}"
+
+
+def write_report(inspection: Inspection, title: str, out: Path) -> list[Path]:
+    """Write tables and, of pictures, sheets to a folder, each as a whole; what is not needed any more is removed."""
+    out.mkdir(parents=True, exist_ok=True)
+    every = inspection.copies.every()
+    write_frame(inspection.samples(), out / "samples.csv")
+    write_frame(inspection.pairs(every), out / "duplicates.csv")
+    written = [out / "samples.csv", out / "duplicates.csv"]
+    sheets: dict[str, Image.Image] = {}
+    if is_pictures(inspection.dataset) and any(found.digest for found in inspection.prints):
+        sheets["contact_sheet.png"] = contact_sheet(inspection, _headline(inspection, title))
+        if not every["exact"].all():
+            first = _leaks_first(inspection, every[~every["exact"]])
+            sheets["near_duplicates.png"] = pair_sheet(inspection, first, f"{title}: pictures that are nearly the same")
+    for name in ("contact_sheet.png", "near_duplicates.png"):
+        if name in sheets:
+            content = io.BytesIO()
+            sheets[name].save(content, "PNG")
+            write_bytes(out / name, content.getvalue())
+            written.append(out / name)
+        else:
+            remove(out / name)
+    return written
+
+
+def _check_out(out: Path | None, source: Path) -> None:
+    """Refuse, before any work is done, a folder that could not be written or would become a part of the data."""
+    if out is None:
+        return
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; --out names a folder")
+    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        raise ValueError(f"--out must not be in the data, {source}, got {out}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=not console.is_terminal)
+
+
+def _print_counts(console: Console, title: str, label: str, frame: pd.DataFrame, most: int) -> None:
+    shown = frame.drop(columns="all") if "all" in frame and frame.shape[1] == 2 else frame  # of one split, twice
+    rows = [[str(name), *map(count, row)] for name, row in zip(shown.index, shown.to_numpy(), strict=True)]
+    print_table(console, title, [label, *map(str, shown.columns)], rows[:most], words=[label])
+    _say_rest(console, frame.iloc[most:], label)
+
+
+def _say_rest(console: Console, rest: pd.DataFrame, label: str) -> None:
+    if len(rest):
+        samples = rest["all" if "all" in rest else "samples"].sum()
+        noun = f"{label}{'es' if label == 'class' else 's'}" if len(rest) > 1 else label
+        _say(console, f"… and {count(len(rest))} more {noun}: {count(samples)} samples")
+
+
+def _print_targets(console: Console, frame: pd.DataFrame, most: int) -> None:
+    label = str(frame.columns[0])
+    numbers = frame.columns[2:-1]
+    rows = [
+        [row[label], count(row["samples"]), *(f"{row[name]:.4g}" for name in numbers), _bars(row["histogram"])]
+        for row in frame.to_dict("records")
+    ]
+    print_table(console, f"Targets by {label}", [*map(str, frame.columns)], rows[:most], words=[label, "histogram"])
+    _say_rest(console, frame.iloc[most:], label)
+
+
+def _bars(counts: Sequence[int]) -> str:
+    """Return a histogram in a line; what is not empty is seen."""
+    steps = len(_BARS) - 1
+    return "".join(_BARS[-(-steps * number // max(*counts, 1))] for number in counts)
+
+
+def _print_sizes(console: Console, inspection: Inspection) -> None:
+    sizes = inspection.sizes()
+    if sizes.empty:
+        return
+    weights = sizes["pictures"].to_numpy()
+    lines = []
+    for side in ("width", "height"):
+        values = np.repeat(sizes[side].to_numpy(), weights)
+        lines.append(f"{side} {values.min():,} to {values.max():,}, median {np.median(values):,.0f}")
+    modes = sizes.groupby("mode")["pictures"].sum().sort_values(ascending=False)
+    named = ", ".join(f"{mode} ({count(number)})" for mode, number in modes.items())
+    frame = sizes.head(MOST_SIZES)
+    rows = [
+        [f"{row['width']} x {row['height']}", row["mode"], count(row["pictures"])] for row in frame.to_dict("records")
+    ]
+    print_table(console, "Sizes of pictures", ["pixels", "mode", "pictures"], rows, words=["pixels", "mode"])
+    if len(sizes) > MOST_SIZES:
+        rest = sizes["pictures"].iloc[MOST_SIZES:].sum()
+        _say(console, f"… and {count(len(sizes) - MOST_SIZES)} more sizes: {count(rest)} pictures")
+    _say(console, f"Sides: {'; '.join(lines)}. Modes: {named}")
+
+
+def _print_faults(console: Console, inspection: Inspection) -> None:
+    faults = inspection.faults()
+    if faults.empty:
+        console.print()
+        _say(console, "All files can be read")
+        return
+    rows = [[row["split"], row["reason"]] for row in faults.head(MOST_FAULTS).to_dict("records")]
+    title = f"Cannot be read: {count(len(faults))} of {count(len(inspection.dataset))}"
+    print_table(console, title, ["split", "file"], rows, words=["split", "file"])
+    if len(faults) > MOST_FAULTS:
+        _say(console, f"… and {count(len(faults) - MOST_FAULTS)} more")
+
+
+def _print_notes(console: Console, inspection: Inspection) -> None:
+    """Print what may be meant, but is worth to be looked at."""
+    notes = []
+    for split, domains in inspection.shared_domains().items():
+        noun = "domain is" if len(domains) == 1 else "domains are"
+        notes.append(f"{count(len(domains))} {noun} in both train and {split}: {listed(domains, most=5)}")
+    if unseen := inspection.unseen_classes():
+        noun = "class has" if len(unseen) == 1 else "classes have"
+        samples = count(sum(unseen.values()))
+        named = listed(unseen, most=5)
+        notes.append(f"{count(len(unseen))} {noun} no sample in train, but {samples} in evaluation: {named}")
+    if notes:
+        console.print()
+    for note in notes:
+        _say(console, f"Note: {note}")
+
+
+def _print_copies(console: Console, inspection: Inspection, near: int | None) -> None:
+    copies, table = inspection.copies, inspection.copies_by_split()
+    if len(inspection.used) > 1:
+        rows = [
+            [row["split"], row["of"], count(row["exact"]), count(row["near"]), _verdict(row["split"], row["of"])]
+            for row in table.to_dict("records")
+        ]
+        if rows:
+            heads = ["samples of", "with a copy in", "exact", "near", ""]
+            print_table(console, "Copies across splits", heads, rows, words=["samples of", "with a copy in", ""])
+            _print_pairs(console, inspection, _leaks_first(inspection, copies.across_splits), "First of them")
+        else:
+            console.print()
+            _say(console, "Copies across splits: none")
+    console.print()
+    elsewhere = copies.across_domains
+    exact, nearly = int(elsewhere["exact"].sum()), int((~elsewhere["exact"]).sum())
+    if inspection.dataset.domain.ndim == 1:
+        _say(console, f"Pairs of copies in different domains: {count(exact)} exact, {count(nearly)} near")
+        if len(elsewhere) and len(inspection.used) == 1:
+            _print_pairs(console, inspection, elsewhere, "First of them")
+    within = copies.within_splits
+    for name in inspection.used:
+        exact = within["exact"][inspection.split[within["row"]] == name]
+        if len(exact):
+            _say(console, f"Pairs of copies within {name}: {count(exact.sum())} exact, {count((~exact).sum())} near")
+    _say(console, _definition(inspection, near))
+
+
+def _verdict(split: str, of: str) -> str:
+    return "leak" if is_leak(split, of) else ""
+
+
+def _leaks_first(inspection: Inspection, found: pd.DataFrame) -> pd.DataFrame:
+    split = inspection.split
+    leak = [is_leak(split[row], split[other]) for row, other in zip(found["row"], found["other"], strict=True)]
+    return found.iloc[np.argsort(~np.array(leak, dtype=bool), kind="stable")]
+
+
+def _print_pairs(console: Console, inspection: Inspection, found: pd.DataFrame, title: str) -> None:
+    pairs = inspection.pairs(found.head(MOST_PAIRS)).to_dict("records")
+    rows = [[row["split"], row["id"], row["other_split"], row["other_id"], _kind(row)] for row in pairs]
+    heads = ["split", "sample", "in", "copy", "kind"]
+    print_table(console, title, heads, rows, words=heads)
+    if len(found) > MOST_PAIRS:
+        _say(console, f"… and {count(len(found) - MOST_PAIRS)} more")
+
+
+def _kind(pair: dict[Any, Any]) -> str:
+    return "exact" if pair["copy"] == "exact" else f"near, {pair['bits']} bits"
+
+
+def _definition(inspection: Inspection, near: int | None) -> str:
+    """Return what is called a copy."""
+    dataset = inspection.dataset
+    if not is_pictures(dataset):
+        same = "the same text, but for white space" if isinstance(dataset.inputs, Texts) else "the same numbers"
+        return f"An exact copy is {same}; near ones are looked for among pictures only"
+    if near is None:
+        return "An exact copy has the same pixels; near ones were not looked for"
+    without = sum(found.digest is not None and found.hash is None for found in inspection.prints)
+    small = (
+        f"; {count(without)} that are flat or smaller than {LEAST_SIDE} pixels are compared exactly only"
+        if without
+        else ""
+    )
+    return (
+        f"An exact copy has the same pixels; hashes of near ones differ in {near} of 64 bits or fewer, and small grey "
+        f"pictures of them correlate by {LIKENESS} or more{small}"
+    )
+
+
+def _print_examples(console: Console, inspection: Inspection) -> None:
+    texts, target = inspection.dataset.inputs, inspection.dataset.target.numpy()
+    assert isinstance(texts, Texts)
+    rng = np.random.default_rng(0)
+    rows = []
+    if not inspection.class_names:
+        groups = {"": np.flatnonzero(inspection.labelled)}
+    else:
+        of_class = target == 1 if target.ndim == 2 else target[:, None] == np.arange(len(inspection.class_names))
+        groups = {name: np.flatnonzero(of_class[:, number]) for number, name in enumerate(inspection.class_names)}
+    for name, members in list(groups.items())[:_FIRST]:
+        for row in sorted(rng.choice(members, min(EXAMPLES, len(members)), replace=False).tolist()):
+            text = " ".join(texts.text(row).split())
+            shown = f"{text[:_TEXT]}…" if len(text) > _TEXT else text
+            rows.append([name or inspection.target_of(row), inspection.domain_of(row), shown])
+    label = "class" if inspection.class_names else "target"
+    print_table(console, "Some texts", [label, "domain", "text"], rows, words=[label, "domain", "text"])
