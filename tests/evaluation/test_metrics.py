@@ -6,11 +6,12 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import pearsonr
-from sklearn.metrics import accuracy_score, f1_score, mean_squared_error, recall_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, mean_squared_error, recall_score
 
 from okapi.data.task import Task
-from okapi.evaluation import METRICS, by_domain, evaluate, higher_is_better, main_metric, metrics_for
-from okapi.evaluation.metrics import accuracy, balanced_accuracy, decide, macro_f1, mse, pearson_r
+from okapi.evaluation import METRICS, higher_is_better, main_metric, metrics_for, plain_metric
+from okapi.evaluation.metrics import accuracy, balanced_accuracy, macro_f1, mse, pearson_r
+from okapi.evaluation.values import decide, probabilities
 
 CLASSES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=60)
 NUMBERS = st.floats(-1e3, 1e3, allow_subnormal=False)
@@ -61,7 +62,27 @@ def test_a_correlation_with_a_constant_does_not_exist():
     assert math.isnan(pearson_r(columns * [1, 0], columns))
 
 
-# By task and domain
+@given(CLASSES, st.randoms(use_true_random=False))
+def test_the_order_of_samples_does_not_matter(drawn, random):
+    shuffled = drawn.copy()
+    random.shuffle(shuffled)
+    for function in (accuracy, macro_f1, balanced_accuracy):
+        assert function(*np.array(drawn).T) == pytest.approx(function(*np.array(shuffled).T), abs=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_class_that_is_never_predicted_has_an_f1_of_zero_and_no_warning():
+    prediction, target = [0, 0, 1, 1], [0, 0, 1, 2]
+    assert macro_f1(prediction, target) == pytest.approx((1 + 2 / 3 + 0) / 3)
+    assert balanced_accuracy(prediction, target) == balanced_accuracy_score(target, prediction)
+
+
+def test_very_small_and_very_large_numbers_correlate():
+    assert pearson_r([1e-200, 2e-200, 4e-200], [1.0, 2.0, 4.0]) == pytest.approx(1)
+    assert pearson_r([1e200, -1e200, 0.0], [1.0, -1.0, 0.0]) == pytest.approx(1)
+
+
+# By task
 
 
 def test_predictions_are_decided_by_the_task():
@@ -71,86 +92,40 @@ def test_predictions_are_decided_by_the_task():
     assert decide(Task("regression"), numbers).tolist() == decide(Task("regression"), numbers[:, None]).tolist()
 
 
-@given(st.integers(1, 60), st.integers(1, 5), st.integers(0, 2**32))
-def test_domains_are_evaluated_one_by_one(rows: int, domains: int, seed: int):
-    rng = np.random.default_rng(seed)
-    task, names = Task("classification", 3), [f"site {number}" for number in range(domains)]
-    logits, target, domain = rng.normal(size=(rows, 3)), rng.integers(0, 3, rows), rng.integers(0, domains, rows)
-    by = by_domain(task, logits, target, domain, names)
-    right = logits.argmax(1) == target
-    assert by == {names[d]: pytest.approx(right[domain == d].mean()) for d in np.unique(domain)}
-    figures = evaluate(task, torch.tensor(logits), torch.tensor(target), torch.tensor(domain), names)
-    assert figures["accuracy"] == pytest.approx(right.mean())
-    assert figures["accuracy_domain_worst"] == min(by.values())
-    assert figures["accuracy_domain_mean"] == pytest.approx(np.mean(list(by.values())))
-    sets = np.eye(domains, dtype=bool)[domain]
-    assert by_domain(task, logits, target, sets, names) == by
+def test_probabilities_are_torch_s():
+    logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 100
+    assert probabilities(Task("classification", 3), logits) == pytest.approx(logits.softmax(1).numpy())
+    assert probabilities(Task("multilabel", 3), logits) == pytest.approx(logits.sigmoid().numpy())
+    with pytest.raises(ValueError, match="numbers, which have no probabilities"):
+        probabilities(Task("regression", 3), logits)
 
 
-def test_sets_of_domains_overlap():
-    sets = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
-    logits, target = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]), torch.tensor([1, 0, 0])
-    by = by_domain(Task("classification", 2), logits, target, sets, ["a", "b", "c"])
-    assert by == {"a": 0.5, "b": 1.0}  # c has no samples: absent, not zero
-
-
-def test_the_worst_error_is_the_largest():
-    task, domain = Task("regression"), [0, 0, 1, 1]
-    figures = evaluate(task, [0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 3.0, 3.0], domain, ["a", "b"], metric="mse")
-    assert figures["mse_domain_worst"] == 9
-    assert figures["mse_domain_mean"] == figures["mse"] == 5
-
-
-def test_undefined_correlations():
-    task, domain, names = Task("regression"), [0, 0, 0, 1, 2, 2], ["a", "b", "c"]
-    target, prediction = [1.0, 2.0, 3.0, 1.0, 4.0, 4.0], np.array([1.0, 2.0, 3.5, 1.0, 2.0, 3.0])
-    by = by_domain(task, prediction, target, domain, names)
-    assert set(by) == {"a"}  # b has one sample, the targets of c are all the same: nothing can be said there
-    by = by_domain(task, prediction * [0, 0, 0, 1, 1, 1], target, domain, names)
-    assert math.isnan(by["a"])  # the fault of the model, and not to be hidden
-    assert math.isnan(evaluate(task, prediction * [0, 0, 0, 1, 1, 1], target, domain, names)["pearson_r_domain_worst"])
-    assert "pearson_r_domain_worst" not in evaluate(task, prediction[3:], target[3:], domain[3:], names)
-    labels = by_domain(Task("multilabel", 2), np.ones((2, 2)), np.array([[0, 0], [1, 0]]), [0, 1], ["a", "b"])
-    assert labels == {"b": 1.0}
-
-
-@pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
-def test_every_task_has_its_metrics(kind: str):
-    task = Task(kind, 2)
-    target = (
-        torch.tensor([0, 1, 0, 1]) if kind == "classification" else torch.tensor([[0.0, 1], [1, 0], [0, 0], [1, 1]])
-    )
-    logits = torch.tensor([[2.0, -1.0], [-1.0, 2.0], [2.0, -2.0], [-1.0, 3.0]])
-    figures = evaluate(task, logits, target, torch.tensor([0, 0, 1, 1]), ["a", "b"])
-    main = main_metric(task)
-    assert set(figures) == {*metrics_for(task), f"{main}_domain_mean", f"{main}_domain_worst"}
-    assert set(metrics_for(task)) <= set(METRICS)
-    assert all(isinstance(value, float) for value in figures.values())
-    assert [higher_is_better(name) for name in figures] == [name != "mse" for name in figures]
+def test_names_of_figures():
+    assert [main_metric(Task(kind, 2)) for kind in ("classification", "regression", "multilabel")] == [
+        "accuracy",
+        "pearson_r",
+        "macro_f1",
+    ]
+    assert metrics_for(Task("regression")) == ("pearson_r", "mse")
+    for metric in METRICS:
+        for suffix in ("", "_domain_mean", "_domain_worst", "_group_mean", "_group_worst"):
+            assert plain_metric(f"{metric}{suffix}") == metric
+            assert higher_is_better(f"{metric}{suffix}") == (metric not in ("mse", "ece"))
 
 
 # What is refused
 
 
 def test_predictions_that_cannot_be_judged():
-    task = Task("classification", 2)
-    good, target, domain = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
-    bad = good.clone()
-    bad[1, 0] = float("nan")
-    for prediction, wanted, where, words in [
-        (bad, target, domain, r"finite, got \[nan, 0.0\] in row 1"),
-        (torch.zeros(3, 3), target, domain, r"prediction must be of shape \(n, 2\), got \(3, 3\)"),
-        (good, target[:2], domain[:2], r"of one shape, got \(3,\) and \(2,\)"),
-        (good, target, domain[:2], "domain must have a row for each of the 3 targets, got 2"),
-        (good, target, domain + 1, "domain must be from 0 to 0, got 1.0 to 1.0"),
-        (good, target, torch.ones(3, 2), r"a column for each of the 1 names, got shape \(3, 2\)"),
-        (good[:0], target[:0], domain[:0], "at least one row"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            evaluate(task, prediction, wanted, where, ["a"])
+    with pytest.raises(ValueError, match=r"of one shape, got \(3,\) and \(2,\)"):
+        accuracy([0, 1, 2], [0, 1])
+    with pytest.raises(ValueError, match="at least one row"):
+        mse([], [])
     with pytest.raises(ValueError, match="must not be NaN"):
         mse([1.0, 2.0], [1.0, float("nan")])
-    with pytest.raises(ValueError, match=r"accuracy, .* for classification, got 'mse'"):
-        evaluate(task, good, target, domain, ["a"], metric="mse")
+    with pytest.raises(ValueError, match=r"finite, got \[nan, 0.0\] in row 1"):
+        decide(Task("classification", 2), [[0.0, 1.0], [math.nan, 0.0]])
+    with pytest.raises(ValueError, match=r"prediction must be of shape \(n, 2\), got \(3, 3\)"):
+        decide(Task("classification", 2), np.zeros((3, 3)))
     with pytest.raises(ValueError, match="got 'loss'"):
         higher_is_better("loss")

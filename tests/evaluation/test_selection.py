@@ -1,9 +1,11 @@
 from math import inf, nan
+from typing import get_args
 
 import pytest
 
 from okapi.data.task import Task
-from okapi.evaluation import Selector, selector
+from okapi.evaluation import LABEL_FREE, Selector, SelectorName, selector
+from okapi.training import settings
 
 CLASSES, NUMBERS = Task("classification", 3), Task("regression")
 
@@ -34,15 +36,29 @@ def test_the_best_is_kept_the_earlier_of_equals_and_nan_only_instead_of_nothing(
 
 
 def test_selectors_are_named():
-    assert selector("ood_val", CLASSES) == Selector("ood_val", "accuracy", higher_is_better=True)
-    assert selector("id_val", NUMBERS) == Selector("id_val", "pearson_r", higher_is_better=True)
-    worst = selector("ood_val", NUMBERS, "mse_domain_worst")
-    assert worst == Selector("ood_val", "mse_domain_worst", higher_is_better=False)
+    assert selector("ood_val", CLASSES) == Selector("ood_val", "ood_val", "accuracy", higher_is_better=True)
+    assert selector("id_val", NUMBERS) == Selector("id_val", "id_val", "pearson_r", higher_is_better=True)
+    worst = selector("ood_val", NUMBERS, "mse_group_worst")
+    assert worst == Selector("ood_val", "ood_val", "mse_group_worst", higher_is_better=False)
     assert selector("last", CLASSES).split is None
+    assert selector("entropy", CLASSES) == Selector("entropy", "unlabelled", "entropy", higher_is_better=False)
+    assert selector("ensemble", NUMBERS).metric == "ensemble_agreement"
+    assert set(LABEL_FREE) < set(get_args(SelectorName))
+    assert get_args(SelectorName) == get_args(settings.SelectorName)  # which the settings cannot import
+
+
+def test_what_selectors_need():
+    assert selector("last", CLASSES).needs == ()
+    assert selector("id_val", CLASSES).needs == ("id_val",)
+    assert selector("oracle", CLASSES).needs == ("ood_test",)
+    assert selector("infomax", CLASSES).needs == ("unlabelled",)
+    assert selector("corrected_confidence", CLASSES).needs == ("unlabelled", "id_val")
 
 
 def test_what_cannot_select():
-    with pytest.raises(ValueError, match="one of id_val, ood_val, last, got 'ood_test'"):
+    with pytest.raises(ValueError, match=r"one of id_val, ood_val, last, oracle, .*, got 'ood_test'"):
         selector("ood_test", CLASSES)
     with pytest.raises(ValueError, match="got 'loss'"):
         selector("ood_val", CLASSES, "loss")
+    with pytest.raises(ValueError, match="selector infomax goes by probabilities, which a task of regression has not"):
+        selector("infomax", NUMBERS)

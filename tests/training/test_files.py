@@ -98,7 +98,7 @@ def test_another_process_cannot_write_to_a_run(tmp_path):
     words = [sys.executable, "-c", program, str(tmp_path)]
     with folder.locked():
         other = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert "is being trained by another process" in other.stderr
+    assert "is being trained, or evaluated, by another process" in other.stderr
     assert subprocess.check_output(words, text=True, timeout=60) == "locked\n"
 
 

@@ -1,15 +1,30 @@
-"""Metrics, the worst domain, and which model is kept: pure functions."""
+"""Metrics, the worst domain or group, and which model is kept: pure functions."""
 
-from okapi.evaluation.metrics import METRICS, by_domain, evaluate, higher_is_better, main_metric, metrics_for
-from okapi.evaluation.selection import Selector, selector
+from okapi.evaluation.calibration import ece, reliability
+from okapi.evaluation.fairness import demographic_parity_gap, equal_opportunity_gap, fairness
+from okapi.evaluation.groups import by_group, evaluate, group_table, never_predicted, worst_first
+from okapi.evaluation.metrics import METRICS, SUFFIXES, higher_is_better, main_metric, metrics_for, plain_metric
+from okapi.evaluation.selection import LABEL_FREE, Selector, SelectorName, selector
 
 __all__ = [
+    "LABEL_FREE",
     "METRICS",
+    "SUFFIXES",
     "Selector",
-    "by_domain",
+    "SelectorName",
+    "by_group",
+    "demographic_parity_gap",
+    "ece",
+    "equal_opportunity_gap",
     "evaluate",
+    "fairness",
+    "group_table",
     "higher_is_better",
     "main_metric",
     "metrics_for",
+    "never_predicted",
+    "plain_metric",
+    "reliability",
     "selector",
+    "worst_first",
 ]

@@ -1,16 +1,18 @@
-"""How good predictions are, over all samples and over domains: pure functions of predictions and targets."""
+"""How good predictions are: pure functions of predictions and targets, and which of them a task has.
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+Accuracy, macro-F1, macro recall (here ``balanced_accuracy``), Pearson's r and the mean squared error are those of
+WILDS: p-lambda/wilds, wilds/common/metrics/all_metrics.py.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import NDArray
 
 from okapi.data.task import Task
-
-Values: TypeAlias = Tensor | ArrayLike
-Floats: TypeAlias = NDArray[np.float64]
+from okapi.evaluation.calibration import ece
+from okapi.evaluation.values import Floats, Values, pair
 
 
 def accuracy(prediction: Values, target: Values) -> float:
@@ -23,7 +25,7 @@ def accuracy(prediction: Values, target: Values) -> float:
     >>> accuracy([0, 1, 1, 2], [0, 1, 2, 2])
     0.75
     """
-    predicted, wanted = _pair(prediction, target)
+    predicted, wanted = pair(prediction, target)
     return float((predicted == wanted).mean())
 
 
@@ -38,7 +40,7 @@ def macro_f1(prediction: Values, target: Values) -> float:
     >>> macro_f1([0, 1, 1, 2], [0, 1, 1, 1])
     0.9
     """
-    hits, predicted, wanted = _counts(*_pair(prediction, target))
+    hits, predicted, wanted = _counts(*pair(prediction, target))
     present = wanted > 0
     return float((2 * hits / np.maximum(predicted + wanted, 1))[present].mean()) if present.any() else float("nan")
 
@@ -51,7 +53,7 @@ def balanced_accuracy(prediction: Values, target: Values) -> float:
     >>> balanced_accuracy([0, 0, 0, 1], [0, 0, 1, 1])
     0.75
     """
-    hits, _, wanted = _counts(*_pair(prediction, target))
+    hits, _, wanted = _counts(*pair(prediction, target))
     present = wanted > 0
     return float((hits[present] / wanted[present]).mean()) if present.any() else float("nan")
 
@@ -64,7 +66,7 @@ def mse(prediction: Values, target: Values) -> float:
     >>> mse([1.0, 2.0], [1.0, 4.0])
     2.0
     """
-    predicted, wanted = _pair(prediction, target)
+    predicted, wanted = pair(prediction, target)
     return float(np.mean((predicted - wanted) ** 2))
 
 
@@ -80,17 +82,21 @@ def pearson_r(prediction: Values, target: Values) -> float:
     >>> pearson_r([1.0, 1.0], [2.0, 4.0])
     nan
     """
-    predicted, wanted = (values.reshape(len(values), -1) for values in _pair(prediction, target))
+    predicted, wanted = (values.reshape(len(values), -1) for values in pair(prediction, target))
     if _constant(predicted).any() or _constant(wanted).any():
         return float("nan")
     return float(np.mean(np.clip((_standard(predicted) * _standard(wanted)).sum(axis=0), -1, 1)))
 
 
 class Metric(NamedTuple):
-    """A function of predictions and targets, and whether more is better."""
+    """A function of predictions and targets, whether more is better, and what it calls a prediction.
+
+    ``decision`` is what ``decide`` returns, ``probability`` what ``probabilities`` does.
+    """
 
     function: Callable[[Values, Values], float]
     higher_is_better: bool
+    takes: Literal["decision", "probability"] = "decision"
 
 
 METRICS = {
@@ -99,9 +105,11 @@ METRICS = {
     "balanced_accuracy": Metric(balanced_accuracy, higher_is_better=True),
     "mse": Metric(mse, higher_is_better=False),
     "pearson_r": Metric(pearson_r, higher_is_better=True),
+    "ece": Metric(ece, higher_is_better=False, takes="probability"),
 }
+SUFFIXES = ("_domain_mean", "_domain_worst", "_group_mean", "_group_worst")
 _OF_TASK = {
-    "classification": ("accuracy", "macro_f1", "balanced_accuracy"),
+    "classification": ("accuracy", "macro_f1", "balanced_accuracy", "ece"),
     "regression": ("pearson_r", "mse"),
     "multilabel": ("macro_f1", "accuracy"),
 }
@@ -123,6 +131,24 @@ def main_metric(task: Task) -> str:
     return metrics_for(task)[0]
 
 
+def plain_metric(figure: str) -> str:
+    """Return the metric of a figure, without what is done with it over domains or groups.
+
+    Examples
+    --------
+    >>> plain_metric("accuracy_group_worst")
+    'accuracy'
+    """
+    return next((figure.removesuffix(suffix) for suffix in SUFFIXES if figure.endswith(suffix)), figure)
+
+
+def is_defined(metric: str, target: Floats) -> bool:
+    """Return whether targets (n,) or (n, C) leave a metric defined, whatever is predicted of them."""
+    if metric == "pearson_r":
+        return not _constant(target).any()
+    return bool(target.any()) if metric == "macro_f1" and target.ndim == 2 else True
+
+
 def higher_is_better(metric: str) -> bool:
     """Return whether more of a figure is better; the figure is called as in ``evaluate``.
 
@@ -131,121 +157,10 @@ def higher_is_better(metric: str) -> bool:
     >>> higher_is_better("accuracy_domain_worst"), higher_is_better("mse")
     (True, False)
     """
-    plain = metric.removesuffix("_domain_mean").removesuffix("_domain_worst")
+    plain = plain_metric(metric)
     if plain not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, or such with a suffix, got {metric!r}")
     return METRICS[plain].higher_is_better
-
-
-def evaluate(
-    task: Task,
-    prediction: Values,
-    target: Values,
-    domain: Values,
-    domain_names: Sequence[str],
-    metric: str | None = None,
-) -> dict[str, float]:
-    """Return all metrics of a task over all samples, and one of them as the mean over domains and in the worst domain.
-
-    Parameters
-    ----------
-    task : Task
-    prediction : tensor (n, outputs)
-        What a network gives: logits of classes or labels, or numbers; (n,) too if there is one output.
-    target : tensor (n,) or (n, outputs)
-    domain : tensor (n,), int64, numbers of ``domain_names``; or (n, S), bool
-    domain_names : sequence of str
-    metric : str, optional
-        The metric that is looked at by domain; by default the task's main one.
-
-    Returns
-    -------
-    dict
-        By the names of the metrics, and of ``metric`` by ``{metric}_domain_mean`` and ``{metric}_domain_worst``; these
-        two are absent where ``by_domain`` has no domain.
-
-    Examples
-    --------
-    >>> logits = [[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]]
-    >>> figures = evaluate(Task("classification", 2), logits, [0, 1, 1], [0, 0, 1], ["rome", "oslo"])
-    >>> figures["accuracy_domain_mean"], figures["accuracy_domain_worst"]
-    (0.5, 0.0)
-    """
-    decided, wanted = decide(task, prediction), _as_wanted(task, target)
-    figures = {name: METRICS[name].function(decided, wanted) for name in metrics_for(task)}
-    metric = metric or main_metric(task)
-    if by := list(by_domain(task, prediction, target, domain, domain_names, metric).values()):
-        worst = np.min if METRICS[metric].higher_is_better else np.max  # NaN, if there is one, is the worst
-        figures |= {f"{metric}_domain_mean": float(np.mean(by)), f"{metric}_domain_worst": float(worst(by))}
-    return figures
-
-
-def by_domain(
-    task: Task,
-    prediction: Values,
-    target: Values,
-    domain: Values,
-    domain_names: Sequence[str],
-    metric: str | None = None,
-) -> dict[str, float]:
-    """Return one metric in each domain; parameters as of ``evaluate``.
-
-    A domain without samples is absent, and so is one whose targets leave the metric undefined whatever is predicted: a
-    correlation needs targets that differ.
-    """
-    metric = metric or main_metric(task)
-    if metric not in metrics_for(task):
-        raise ValueError(f"metric must be one of {', '.join(metrics_for(task))} for {task.kind}, got {metric!r}")
-    decided, wanted = decide(task, prediction), _as_wanted(task, target)
-    members = _members(domain, len(domain_names), len(wanted))
-    figures = {}
-    for number, name in enumerate(domain_names):
-        here = members(number)
-        if here.any() and _defined(metric, wanted[here]):
-            figures[name] = METRICS[metric].function(decided[here], wanted[here])
-    return figures
-
-
-def decide(task: Task, prediction: Values) -> NDArray[np.float64] | NDArray[np.int64]:
-    """Return predictions as metrics take them: the likeliest class (n,), numbers, or 1 for each likely label (n, C)."""
-    values = _array(prediction)
-    if values.ndim == 1 and task.outputs == 1:
-        values = values[:, None]
-    if values.ndim != 2 or values.shape[1] != task.outputs:
-        raise ValueError(f"prediction must be of shape (n, {task.outputs}), got {values.shape}")
-    finite = np.isfinite(values).all(axis=1)
-    if not finite.all():
-        row = int(finite.argmin())
-        raise ValueError(f"prediction must be finite, got {values[row].tolist()} in row {row}")
-    if task.kind == "classification":
-        return np.asarray(values.argmax(axis=1))
-    return values if task.kind == "regression" else (values > 0).astype(np.int64)
-
-
-def _as_wanted(task: Task, target: Values) -> NDArray[np.float64]:
-    """Return targets in the shape that ``decide`` gives predictions."""
-    values = _array(target)
-    return values[:, None] if task.kind == "regression" and values.ndim == 1 else values
-
-
-def _members(domain: Values, domains: int, rows: int) -> Callable[[int], NDArray[np.bool_]]:
-    """Return a function that says which rows belong to a domain."""
-    values = _array(domain)
-    if len(values) != rows:
-        raise ValueError(f"domain must have a row for each of the {rows} targets, got {len(values)}")
-    if values.ndim == 2:
-        if values.shape[1] != domains:
-            raise ValueError(f"domain must have a column for each of the {domains} names, got shape {values.shape}")
-        return lambda number: values[:, number] > 0
-    if rows and (values.min() < 0 or values.max() >= domains):
-        raise ValueError(f"domain must be from 0 to {domains - 1}, got {values.min()} to {values.max()}")
-    return lambda number: values == number
-
-
-def _defined(metric: str, target: NDArray[np.float64]) -> bool:
-    if metric == "pearson_r":
-        return not _constant(target).any()
-    return bool(target.any()) if metric == "macro_f1" and target.ndim == 2 else True
 
 
 def _counts(predicted: Floats, wanted: Floats) -> tuple[Floats, Floats, Floats]:
@@ -259,23 +174,6 @@ def _counts(predicted: Floats, wanted: Floats) -> tuple[Floats, Floats, Floats]:
     return hits.astype(np.float64), guesses.astype(np.float64), truths.astype(np.float64)
 
 
-def _pair(prediction: Values, target: Values) -> tuple[Floats, Floats]:
-    predicted, wanted = _array(prediction), _array(target)
-    if predicted.shape != wanted.shape:
-        raise ValueError(f"prediction and target must be of one shape, got {predicted.shape} and {wanted.shape}")
-    if not len(predicted):
-        raise ValueError("prediction must have at least one row, got none")
-    if np.isnan(predicted).any() or np.isnan(wanted).any():
-        raise ValueError("prediction and target must not be NaN")
-    return predicted, wanted
-
-
-def _array(values: Values) -> Floats:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().double().numpy()
-    return np.asarray(values, dtype=np.float64)
-
-
 def _constant(values: Floats) -> NDArray[np.bool_]:
     return np.asarray(values.min(axis=0) == values.max(axis=0))
 
@@ -283,4 +181,5 @@ def _constant(values: Floats) -> NDArray[np.bool_]:
 def _standard(values: Floats) -> Floats:
     """Return columns with mean 0 and length 1."""
     centred = values - values.mean(axis=0)
+    centred = centred / np.abs(centred).max(axis=0)  # else the squares of very small ones would be 0
     return np.asarray(centred / np.linalg.norm(centred, axis=0))

@@ -1,13 +1,51 @@
-"""Which of a run's models is kept: the best on a named validation split, or the last. Test splits do not choose."""
+"""Which of a run's models is kept, by a selector's name.
+
+``id_val`` and ``ood_val`` keep the best on a validation split, ``last`` the last. The label-free ones look at
+unlabelled samples of the target domains. ``oracle`` looks at ood_test, which no honest model can: it is for upper
+bounds only, and all that it chooses bears its name.
+"""
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from okapi.data.task import Task
 from okapi.evaluation.metrics import higher_is_better, main_metric
 
-SelectorName: TypeAlias = Literal["id_val", "ood_val", "last"]
+SelectorName: TypeAlias = Literal[
+    "id_val",
+    "ood_val",
+    "last",
+    "oracle",
+    "entropy",
+    "infomax",
+    "corrected_confidence",
+    "thresholded_confidence",
+    "ensemble",
+    "match_quality",
+]
+
+
+class LabelFree(NamedTuple):
+    """What a label-free selector goes by: the name of its score, and what it needs.
+
+    ``needs`` are splits with samples; ``any_task``: also where numbers are predicted, which have no probabilities.
+    """
+
+    score: str
+    higher_is_better: bool = True
+    needs: tuple[str, ...] = ("unlabelled",)
+    any_task: bool = False
+
+
+LABEL_FREE = {
+    "entropy": LabelFree("entropy", higher_is_better=False),
+    "infomax": LabelFree("infomax"),
+    "corrected_confidence": LabelFree("corrected_confidence", needs=("unlabelled", "id_val")),
+    "thresholded_confidence": LabelFree("thresholded_confidence", needs=("unlabelled", "id_val")),
+    "ensemble": LabelFree("ensemble_agreement", any_task=True),
+    "match_quality": LabelFree("match_quality", any_task=True),
+}
 
 
 @dataclass(frozen=True)
@@ -16,10 +54,12 @@ class Selector:
 
     Parameters
     ----------
+    name : str
     split : str or None
-        The split whose figures count; None: the last model is kept, whatever its figures.
+        Under which name the figures stand that count: a validation split, ``unlabelled`` for label-free scores, or
+        ``oracle`` for those of ood_test. None: the last model is kept, whatever its figures.
     metric : str
-        The figure that counts, by its name in ``evaluate``.
+        The figure that counts, by its name in ``evaluate``, or a label-free score.
     higher_is_better : bool
 
     Examples
@@ -28,9 +68,17 @@ class Selector:
     True
     """
 
+    name: SelectorName
     split: str | None
     metric: str
     higher_is_better: bool
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Splits that must have samples."""
+        if self.name in LABEL_FREE:
+            return LABEL_FREE[self.name].needs
+        return () if self.split is None else ("ood_test",) if self.name == "oracle" else (self.split,)
 
     def is_better(self, value: float, than: float | None) -> bool:
         """Return whether a figure is better than the best so far, None if there is none.
@@ -49,12 +97,19 @@ def selector(name: SelectorName, task: Task, metric: str | None = None) -> Selec
 
     Parameters
     ----------
-    name : {"id_val", "ood_val", "last"}
+    name : {"id_val", "ood_val", "last", "oracle", "entropy", "infomax", "corrected_confidence", ...}
     task : Task
     metric : str, optional
-        A figure of ``evaluate``, such as ``accuracy_domain_worst``; by default the task's main metric.
+        A figure of ``evaluate``, such as ``accuracy_domain_worst``; by default the task's main metric. Label-free
+        selectors go by a score of their own.
     """
     if name not in get_args(SelectorName):
         raise ValueError(f"name must be one of {', '.join(get_args(SelectorName))}, got {name!r}")
     metric = metric or main_metric(task)
-    return Selector(None if name == "last" else name, metric, higher_is_better(metric))
+    direction = higher_is_better(metric)
+    if name in LABEL_FREE:
+        own = LABEL_FREE[name]
+        if task.kind == "regression" and not own.any_task:
+            raise ValueError(f"selector {name} goes by probabilities, which a task of {task.kind} has not")
+        return Selector(name, "unlabelled", own.score, own.higher_is_better)
+    return Selector(name, None if name == "last" else name, metric, direction)

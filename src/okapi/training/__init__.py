@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from okapi.training.config import Config, ConfigError, make_config, read_config
+    from okapi.training.embedding import Embedded, embed, open_model
     from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
     from okapi.training.rehearsal import Rehearsal, rehearse
     from okapi.training.running import resume, train
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Config",
     "ConfigError",
+    "Embedded",
     "InterruptedRunError",
     "NotFiniteError",
     "Rehearsal",
     "RunError",
     "TrainingSettings",
+    "embed",
     "make_config",
+    "open_model",
     "read_config",
     "rehearse",
     "resume",
@@ -30,6 +34,7 @@ __all__ = [
 
 _HOME = {
     "config": ("Config", "ConfigError", "make_config", "read_config"),
+    "embedding": ("Embedded", "embed", "open_model"),
     "errors": ("InterruptedRunError", "NotFiniteError", "RunError"),
     "rehearsal": ("Rehearsal", "rehearse"),
     "running": ("resume", "train"),

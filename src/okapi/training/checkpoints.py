@@ -84,7 +84,10 @@ def save_checkpoint(
         temporary.mkdir()
         with errors_name(path / "state.pt"), (temporary / "state.pt").open("wb") as file:
             written = _HashingFile(file)
-            torch.save(dict(state), written)  # type: ignore[arg-type]
+            try:
+                torch.save(dict(state), written)  # type: ignore[arg-type]
+            except RuntimeError as error:  # of the archive that torch could not close, after the disk's own
+                raise (written.error or error) from None
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -193,9 +196,14 @@ class _HashingFile:
         self._file = file
         self.hash = hashlib.sha256()
         self.size = 0
+        self.error: OSError | None = None
 
     def write(self, content: bytes) -> int:
-        self._file.write(content)
+        try:
+            self._file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
         self.hash.update(content)
         self.size += len(content)
         return len(content)

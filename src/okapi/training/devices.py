@@ -32,6 +32,18 @@ def is_first() -> bool:
     return int(getattr(rank_zero_only, "rank", 0)) == 0
 
 
+def find_device(name: str) -> torch.device:
+    """Return a device by torch's name for it, or by "auto": a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"device must be auto, cpu or one that torch has here, got {name!r}") from error
+    return device
+
+
 def make_fabric(config: Config) -> Fabric:
     """Return the Fabric of a config, not yet launched; what this machine cannot do is refused."""
     settings = config.training

@@ -9,7 +9,6 @@ Each step
 In the end results.json says how the weights were selected.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -18,8 +17,7 @@ from typing import Any, NamedTuple
 
 import torch.distributed
 from lightning_fabric import Fabric
-from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
 from okapi import __version__
 from okapi.data.batches import Batch
@@ -29,13 +27,15 @@ from okapi.training.config import Config
 from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
 from okapi.training.files import write_bytes
 from okapi.training.interrupts import Interrupts
+from okapi.training.label_free import LabelFreeScores
 from okapi.training.learner import Learner
 from okapi.training.logbook import Logbook
 from okapi.training.parts import Parts, build_batches
 from okapi.training.progress import Display
-from okapi.training.run_directory import RunDirectory, write_json
-from okapi.training.selection import Selection
+from okapi.training.run_directory import FORMAT, RunDirectory, write_json
+from okapi.training.selection import ORACLE, Selection
 from okapi.training.validation import VALIDATION, validate
+from okapi.training.weights import sha256, weights_bytes
 
 
 def fit(
@@ -119,11 +119,14 @@ class _Run:
         self.done = 0
         self.learner = Learner(config, parts.algorithm, fabric)
         self.selection = Selection(config.training, parts.dataset.task)
+        self.scores = LabelFreeScores(config, parts.dataset) if self.selection.is_label_free else None
         self.saved = None if checkpoint is None else checkpoint.path
         if checkpoint is not None:
             self.done = checkpoint.step
             self.learner.load_state_dict(checkpoint.state["learner"])
             self.selection.load_state_dict(checkpoint.state["selection"])
+            if self.scores:
+                self.scores.load_state_dict(checkpoint.state["scores"])
         self.logbook: Logbook | None = None
         if fabric.is_global_zero:
             lengths = None if checkpoint is None else checkpoint.lengths
@@ -169,19 +172,32 @@ class _Run:
 
     def validate(self) -> None:
         """Measure the network on the validation splits; keep its weights if they are the best so far."""
-        dataset, network = self.parts.dataset, self.parts.algorithm.network
-        splits = [split for split in VALIDATION if len(dataset.rows(split))]
+        network = self.parts.algorithm.network
         try:
-            figures = {split: validate(network, dataset, split, self.config.training, self.fabric) for split in splits}
+            figures = self._figures()
         except NotFiniteError as error:
             raise NotFiniteError(f"{error} after step {self.done}; {self._last_good()}") from error
         better = self.selection.consider(self.done, figures)
+        if better and self.scores:
+            self.scores.keep()
         if self.logbook:
-            for split in splits:
-                self.logbook.write_figures(self.done, split, figures[split])
+            for split, its in figures.items():
+                self.logbook.write_figures(self.done, split, its)
             if better:
-                write_bytes(self.folder.model, _weights(network, self.done))
+                write_bytes(self.folder.model, weights_bytes(network.state_dict(), self.done))
         self.display.say(self.selection.sentence(self.done, figures))
+
+    def _figures(self) -> dict[str, dict[str, float]]:
+        """Return figures by split; test splits stay sealed, but for the one of the oracle."""
+        dataset, network = self.parts.dataset, self.parts.algorithm.network
+        splits = {split: split for split in VALIDATION if len(dataset.rows(split))}
+        if self.selection.is_oracle:
+            splits["oracle"] = ORACLE
+        settings = self.config.training
+        figures = {name: validate(network, dataset, split, settings, self.fabric) for name, split in splits.items()}
+        if self.scores:
+            figures["unlabelled"] = self.scores.figures(network, self.fabric)
+        return figures
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -193,20 +209,26 @@ class _Run:
                 "learner": self.learner.state_dict(),
                 "selection": self.selection.state_dict(),
                 "logbook": self.logbook.state_dict(),
+                "scores": self.scores.state_dict() if self.scores else {},
             }
             lengths = self.logbook.sync()
             save_checkpoint(self.folder.checkpoints, self.done, state, config=self.config.as_dict(), lengths=lengths)
 
     def finish(self) -> dict[str, Any]:
         """Write and return how the weights were selected."""
+        weights = sha256(self.folder.model.read_bytes()) if self.fabric.is_global_zero else ""
         results = {
+            "format": FORMAT,
             "okapi": __version__,
             "steps": self.done,
             "stopped_early": self.done < self.config.training.steps,
             "selection": self.selection.as_dict(),
+            "weights": {"file": self.folder.model.name, "sha256": self.fabric.broadcast(weights)},
             "seed": self.config.seed,
             "config": self.config.as_dict(),
         }
+        if self.selection.is_oracle:
+            results["opened"] = {ORACLE: {"times": self.selection.validations, "sha256": []}}
         if self.fabric.is_global_zero:
             write_json(self.folder.results, results)
         self.fabric.barrier()
@@ -244,10 +266,3 @@ def _of_all(names: list[str], fabric: Fabric) -> list[str]:
         everyones = [None] * fabric.world_size
         torch.distributed.all_gather_object(everyones, names)
     return [name for its in everyones for name in its]
-
-
-def _weights(network: nn.Module, step: int) -> bytes:
-    """Return the content of a ``.safetensors`` file; equal weights give equal bytes."""
-    weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in network.state_dict().items()}
-    # One entry only: several come in any order.
-    return save(weights, {"okapi": json.dumps({"version": __version__, "step": step})})

@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors.torch import load_file
 from torch import Tensor
 
 from okapi.algorithms import ALGORITHMS, Algorithm, Okapi
 from okapi.data.dataset import DATA, Dataset
 from okapi.data.loading import Batches
 from okapi.data.samplers import BalancedStream, Stream, WeightedStream
-from okapi.models import Network, build
+from okapi.models import Network, build, untrained
 from okapi.training.config import Config, ConfigError
 from okapi.training.seeds import derived_seed, seed_everything
-from okapi.training.selection import make_selector
+from okapi.training.selection import check_selector
 from okapi.training.settings import Sampling
+from okapi.training.weights import read_weights
 
 
 class Parts(NamedTuple):
@@ -43,10 +43,12 @@ def build_parts(config: Config) -> Parts:
 def build_network(config: Config, dataset: Dataset, weights: Path | None = None) -> Network:
     """Return the network of a config, with the initial weights of its seed or those of a ``.safetensors`` file."""
     seed_everything(config.seed, "network")
-    network = build(config.model, dataset.sample(int(dataset.rows("train")[0])), dataset.task)
+    # Weights that are replaced need not be found: a run serves where neither hub nor folder is at hand.
+    model = config.model if weights is None else untrained(config.model)
+    network = build(model, dataset.sample(int(dataset.rows("train")[0])), dataset.task)
     if weights is not None:
         try:
-            network.load_state_dict(load_file(weights))
+            network.load_state_dict(read_weights(weights))
         except RuntimeError as error:
             raise ValueError(f"{weights} does not fit the network of its config: {error}") from error
     return network
@@ -104,9 +106,7 @@ def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> Non
     for key in ("sampling", "unlabelled_sampling"):
         if getattr(settings, key) == "domain_balanced" and dataset.domain.ndim == 2:
             raise ConfigError(f"training.{key} domain_balanced needs one domain a sample, these have sets of them")
-    make_selector(settings, dataset.task)
-    if settings.selector != "last" and not len(dataset.rows(settings.selector)):
-        raise ConfigError(f"training.selector is {settings.selector}, but split {settings.selector!r} has no samples")
+    check_selector(settings, dataset)
     if algorithm.needs.strong != "none" and dataset.views.strong is None:
         raise ConfigError(f"algorithm {config.names['algorithm']} needs strong views, which the data set has not")
     if isinstance(algorithm, Okapi):

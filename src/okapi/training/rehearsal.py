@@ -4,7 +4,7 @@ import sys
 import time
 from dataclasses import dataclass
 from itertools import islice
-from math import ceil
+from math import ceil, inf
 
 import psutil
 import torch
@@ -12,6 +12,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from okapi.data.loading import batch_loader, evaluation_batches
+from okapi.evaluation import LABEL_FREE
 from okapi.training.config import Config
 from okapi.training.devices import as_launched, make_fabric
 from okapi.training.errors import NotFiniteError
@@ -19,6 +20,7 @@ from okapi.training.learner import Learner
 from okapi.training.offline import find_matches
 from okapi.training.parts import Parts, build_batches
 from okapi.training.running import prepare
+from okapi.training.selection import ORACLE
 from okapi.training.validation import VALIDATION
 
 if sys.platform != "win32":
@@ -109,8 +111,8 @@ def _validation_seconds(config: Config, parts: Parts, fabric: Fabric) -> float:
     """Return the seconds of a validation, from two batches of each split."""
     network, size = parts.algorithm.network.eval(), config.training.evaluation_batch
     seconds = 0.0
-    for split in VALIDATION:
-        count = ceil(len(parts.dataset.rows(split)) / size / fabric.world_size)
+    for split, most in _validated(config).items():
+        count = ceil(min(most, len(parts.dataset.rows(split))) / size / fabric.world_size)
         if not count:
             continue
         began = time.perf_counter()
@@ -119,6 +121,15 @@ def _validation_seconds(config: Config, parts: Parts, fabric: Fabric) -> float:
                 network(samples.to(fabric.device).inputs).prediction.sum().item()
         seconds += (time.perf_counter() - began) * count / min(2, count)
     return seconds
+
+
+def _validated(config: Config) -> dict[str, float]:
+    """Return which splits a validation predicts, and at most how many samples of each."""
+    name, most = config.training.selector, config.training.selection_samples
+    splits: dict[str, float] = dict.fromkeys(VALIDATION, inf)
+    if name == "oracle":
+        splits[ORACLE] = inf
+    return splits | ({"unlabelled": most} if name in LABEL_FREE else {})
 
 
 def _bytes_of_buffers(module: nn.Module) -> int:

@@ -21,6 +21,9 @@ from okapi.training.files import is_unfinished, remove_unfinished, write_bytes
 if sys.platform != "win32":  # which has no such locks: there two processes on one folder go unnoticed
     import fcntl
 
+FORMAT = 1
+"""Of results.json; a later one is refused."""
+
 
 class RunDirectory:
     """The folder of a run.
@@ -83,7 +86,7 @@ class RunDirectory:
                 try:
                     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except (BlockingIOError, PermissionError):
-                    raise ValueError(f"{self.path} is being trained by another process") from None
+                    raise ValueError(f"{self.path} is being trained, or evaluated, by another process") from None
             yield
 
 
@@ -106,13 +109,14 @@ def environment() -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file; all of it or nothing. A number that is undefined becomes null: JSON has no NaN."""
-    write_bytes(path, (json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n").encode())
+    """Write a JSON file; all of it or nothing; an undefined number becomes null."""
+    write_bytes(path, (json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n").encode())
 
 
-def _without_nan(content: Any) -> Any:
+def without_nan(content: Any) -> Any:
+    """Return nested dictionaries and lists with None for each number that is undefined: JSON has no NaN."""
     if isinstance(content, Mapping):
-        return {key: _without_nan(value) for key, value in content.items()}
+        return {key: without_nan(value) for key, value in content.items()}
     if isinstance(content, list):
-        return [_without_nan(value) for value in content]
+        return [without_nan(value) for value in content]
     return None if isinstance(content, float) and not isfinite(content) else content

@@ -1,33 +1,46 @@
-"""Which weights are kept: the best on a validation split so far, or the last."""
+"""Which weights are kept: the best so far by the run's selector, or the last."""
 
 from collections.abc import Mapping
 from math import nan
 from typing import Any
 
+from okapi.data.dataset import Dataset
 from okapi.data.task import Task
-from okapi.evaluation import Selector, metrics_for, selector
+from okapi.evaluation import LABEL_FREE, SUFFIXES, Selector, main_metric, metrics_for, plain_metric, selector
 from okapi.training.config import ConfigError
 from okapi.training.settings import TrainingSettings
 
-_BY_DOMAIN = ("_domain_mean", "_domain_worst")
-
-
-def plain_metric(metric: str | None) -> str | None:
-    """Return a metric's name without what is done with it over domains."""
-    for ending in _BY_DOMAIN if metric else ():
-        metric = str(metric).removesuffix(ending)
-    return metric
+ORACLE = "ood_test"
+"""The split that the selector ``oracle`` looks at; its figures are called ``oracle``."""
 
 
 def make_selector(settings: TrainingSettings, task: Task) -> Selector:
     """Return the selector that the settings name, refusing a metric that the task has not."""
     known = metrics_for(task)
     if settings.metric is not None and plain_metric(settings.metric) not in known:
-        wanted = f"one of {', '.join(known)}, alone or with {' or '.join(_BY_DOMAIN)}"
+        wanted = f"one of {', '.join(known)}, alone or with {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise ConfigError(f"training.metric must be {wanted}, got {settings.metric!r}")
     if settings.patience is not None and settings.selector == "last":
         raise ConfigError("training.patience needs a selector that compares, got selector last")
-    return selector(settings.selector, task, settings.metric)
+    try:
+        return selector(settings.selector, task, settings.metric)
+    except ValueError as error:
+        raise ConfigError(f"training.{error}") from error
+
+
+def check_selector(settings: TrainingSettings, dataset: Dataset) -> None:
+    """Refuse a selector that the data set has not the samples, or the groups, for, or that nobody consented to."""
+    chosen = make_selector(settings, dataset.task)
+    if settings.selector == "oracle" and not settings.consent_to_oracle:
+        raise ConfigError(
+            f"training.selector oracle chooses the weights by {ORACLE}, so that no honest figure of it is left; "
+            "say that this is meant by training.consent_to_oracle true"
+        )
+    for split in chosen.needs:
+        if not len(dataset.rows(split)):
+            raise ConfigError(f"training.selector is {settings.selector}, but split {split!r} has no samples")
+    if settings.metric is not None and "_group_" in settings.metric and dataset.groups is None:
+        raise ConfigError(f"training.metric {settings.metric} needs groups, which the data set has not")
 
 
 class Selection:
@@ -41,20 +54,37 @@ class Selection:
 
     def __init__(self, settings: TrainingSettings, task: Task) -> None:
         self.selector = make_selector(settings, task)
+        self._shown = settings.metric or main_metric(task)
         self._patience = settings.patience
         self._step = 0
         self._figures: dict[str, dict[str, float]] = {}  # of the weights that are kept, by split
         self._since = 0
+        self.validations = 0
 
     @property
     def exhausted(self) -> bool:
         """Whether there were as many validations without a new best as patience allows."""
         return self._patience is not None and self._since >= self._patience
 
+    @property
+    def is_label_free(self) -> bool:
+        """Whether the weights are kept by a score of unlabelled samples."""
+        return self.selector.name in LABEL_FREE
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether the weights are kept by what only a test split can tell."""
+        return self.selector.name == "oracle"
+
     def consider(self, step: int, figures: Mapping[str, Mapping[str, float]]) -> bool:
-        """Take the figures of each split after a step; return whether these weights are to be kept."""
+        """Take the figures of each split after a step; return whether these weights are to be kept.
+
+        Where figures say how good the best so far is by now, as an ensemble does, ``{metric}_of_best``, that counts.
+        """
         best = self._value(self._figures) if self._figures else None
-        better = self.selector.is_better(self._value(figures), than=best)
+        anew = figures.get(self.selector.split or "", {}).get(f"{self.selector.metric}_of_best")
+        better = self.selector.is_better(self._value(figures), than=best if anew is None else anew)
+        self.validations += 1
         self._since = 0 if better else self._since + 1
         if better:
             self._step, self._figures = step, {split: dict(its) for split, its in figures.items()}
@@ -62,14 +92,17 @@ class Selection:
 
     def sentence(self, step: int, figures: Mapping[str, Mapping[str, float]]) -> str:
         """Return, for somebody who waits, the metric on each split and which step is the best so far."""
-        metric = self.selector.metric
-        shown = "  ".join(f"{split} {metric} {its.get(metric, nan):.4g}" for split, its in figures.items())
-        return f"step {step}: {shown or 'no validation split'}  (best: step {self._step})"
+        own = self.selector.split, self.selector.metric
+        shown = []
+        for split, its in figures.items():
+            name = own[1] if split == own[0] else self._shown
+            shown.append(f"{split} {name} {its.get(name, nan):.4g}")
+        return f"step {step}: {'  '.join(shown) or 'no validation split'}  (best: step {self._step})"
 
     def as_dict(self) -> dict[str, Any]:
         """Return how the weights were selected, and their validation figures."""
         return {
-            "selector": self.selector.split or "last",
+            "selector": self.selector.name,
             "metric": self.selector.metric,
             "higher_is_better": self.selector.higher_is_better,
             "step": self._step,
@@ -78,11 +111,17 @@ class Selection:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what later validations depend on."""
-        return {"step": self._step, "figures": self._figures, "since": self._since}
+        return {
+            "step": self._step,
+            "figures": self._figures,
+            "since": self._since,
+            "validations": self.validations,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
         self._step, self._figures, self._since = state["step"], dict(state["figures"]), state["since"]
+        self.validations = state.get("validations", 0)
 
     def _value(self, figures: Mapping[str, Mapping[str, float]]) -> float:
         return figures.get(self.selector.split or "", {}).get(self.selector.metric, nan)

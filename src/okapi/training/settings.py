@@ -5,6 +5,18 @@ from typing import Literal, TypeAlias
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Tracker: TypeAlias = Literal["tensorboard", "wandb"]
+SelectorName: TypeAlias = Literal[
+    "id_val",
+    "ood_val",
+    "last",
+    "oracle",
+    "entropy",
+    "infomax",
+    "corrected_confidence",
+    "thresholded_confidence",
+    "ensemble",
+    "match_quality",
+]
 Sampling: TypeAlias = Literal["uniform", "class_balanced", "class_balanced_in_expectation", "domain_balanced"]
 
 
@@ -47,12 +59,18 @@ class TrainingSettings:
         Steps between checkpoints; the last step has one too.
     log_every : int
         Steps between lines of metrics.csv, each a mean over the steps since the line before.
-    selector : {"id_val", "ood_val", "last"}
-        Which weights become model.safetensors: the best on a validation split, or the last.
-        The default, ood_val, needs samples of that split.
+    selector : {"id_val", "ood_val", "last", "oracle", "entropy", "infomax", "corrected_confidence", ...}
+        Which weights become model.safetensors: the best on a validation split, id_val or ood_val, whose samples it
+        needs; the last; or the best by a score of unlabelled samples, for which nobody has to label any: entropy,
+        infomax, corrected_confidence, thresholded_confidence, ensemble or match_quality. oracle: the best on ood_test.
     metric : str, optional
-        What "best" means: accuracy, macro_f1, balanced_accuracy, mse or pearson_r, also with _domain_mean or
-        _domain_worst after it; null: the task's main metric, accuracy, pearson_r or (of labels) macro_f1.
+        What "best" on a split means: accuracy, macro_f1, balanced_accuracy, ece, mse or pearson_r, also with
+        _domain_mean, _domain_worst, _group_mean or _group_worst after it; null: the task's main metric, accuracy,
+        pearson_r or (of labels) macro_f1.
+    selection_samples : int
+        Samples that selectors without labels look at, of unlabelled and of id_val each; drawn once, by the seed.
+    consent_to_oracle : bool
+        That the selector oracle may open ood_test at every validation.
     patience : int, optional
         Validations in a row without a new best after which training stops; null: never.
     evaluation_batch : int
@@ -89,8 +107,10 @@ class TrainingSettings:
     validate_every: int = 1000
     checkpoint_every: int = 1000
     log_every: int = 50
-    selector: Literal["id_val", "ood_val", "last"] = "ood_val"
+    selector: SelectorName = "ood_val"
     metric: str | None = None
+    selection_samples: int = 2048
+    consent_to_oracle: bool = False
     patience: int | None = None
     evaluation_batch: int = 256
     workers: int = 0
@@ -103,7 +123,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         counts = "steps labelled_batch unlabelled_batch accumulate validate_every checkpoint_every log_every"
-        for name in f"{counts} patience evaluation_batch devices nodes".split():
+        for name in f"{counts} patience selection_samples evaluation_batch devices nodes".split():
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         for name in ("learning_rate", "clip"):

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from okapi.evaluation import plain_metric
 from okapi.training.rehearsal import Rehearsal
 
 
@@ -13,8 +14,11 @@ def results_text(results: Mapping[str, Any], folder: Path) -> str:
     chosen = results["selection"]
     early = " (stopped early)" if results["stopped_early"] else ""
     lines = [f"Trained {results['steps']} steps{early}. Selected by {chosen['selector']}: step {chosen['step']}"]
+    if chosen["selector"] == "oracle":
+        lines.append("An oracle has seen ood_test: these weights show what selection could gain, not what it does")
     for split, figures in chosen["figures"].items():
-        lines.append(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+        shown = {name: value for name, value in figures.items() if name in (plain_metric(name), chosen["metric"])}
+        lines.append(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in shown.items()))
     return "\n".join([*lines, f"Weights: {folder / 'model.safetensors'}"])
 
 

@@ -1,4 +1,6 @@
-"""How good a network is on a validation split: every sample once, whatever the number of processes."""
+"""How good a network is on a split: every sample once, whatever the number of processes."""
+
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -7,22 +9,45 @@ from okapi.data.dataset import Dataset
 from okapi.data.loading import evaluation_batches
 from okapi.evaluation import evaluate
 from okapi.models import Network
+from okapi.models.network import Output
 from okapi.nn import gather
 from okapi.training.errors import NotFiniteError
-from okapi.training.selection import plain_metric
 from okapi.training.settings import TrainingSettings
 
 VALIDATION = ("id_val", "ood_val")
+_NAMED = 5  # samples that an error names
 
 
-@torch.no_grad()
 def validate(
     network: Network, dataset: Dataset, split: str, settings: TrainingSettings, fabric: Fabric
 ) -> dict[str, float]:
-    """Return the figures of a split, the same in every process.
+    """Return the figures of a split, the same in every process; a prediction that is not finite is a NotFiniteError."""
+    rows = dataset.rows(split)
+    return evaluate(
+        dataset.task,
+        predict(network, dataset, split, settings, fabric).prediction,
+        dataset.target[rows],
+        dataset.domain[rows],
+        dataset.domain_names,
+        groups=None if dataset.groups is None else dataset.groups[rows],
+        group_names=dataset.group_names,
+    )
 
-    Each process predicts for a share of its own; all then know all predictions. One that is not finite is a
-    NotFiniteError.
+
+@torch.no_grad()
+def predict(
+    network: Network,
+    dataset: Dataset,
+    split: str,
+    settings: TrainingSettings,
+    fabric: Fabric,
+    *,
+    encodings: bool = False,
+) -> Output:
+    """Return encodings (n, d), if they are wanted, and predictions (n, outputs) of a split, in the order of its rows.
+
+    Each process predicts for a share of its own; all then know all predictions. If some are not finite NotFiniteError
+    names the first of them.
     """
     training = network.training
     network.eval()
@@ -30,15 +55,22 @@ def validate(
     # To start a process takes longer than a few batches do.
     workers = min(settings.workers, len(rows) // (4 * size * fabric.world_size))
     batches = evaluation_batches(dataset, split, size, fabric.global_rank, fabric.world_size, workers)
-    predictions = [torch.zeros(0, dataset.task.outputs, device=fabric.device)]
+    width: Any = network.encoder.out_features if encodings else 0
+    encoding = [torch.zeros(0, width, device=fabric.device)]
+    prediction = [torch.zeros(0, dataset.task.outputs, device=fabric.device)]
     for samples in batches:
         with fabric.autocast():
-            prediction = network(samples.to(fabric.device).inputs).prediction
-        predictions.append(prediction.float())
+            output = network(samples.to(fabric.device).inputs)
+        prediction.append(output.prediction.float())
+        if encodings:
+            encoding.append(output.encoding.float())
     network.train(training)
-    prediction = torch.cat(gather(torch.cat(predictions))).cpu()
     # Shares were cut from the rows in the order of the processes.
-    if len(bad := rows[~prediction.isfinite().all(1)]):
-        raise NotFiniteError(f"the prediction for sample {dataset.ids[int(bad[0])]} of {split} is not finite")
-    truth = dataset.target[rows], dataset.domain[rows]
-    return evaluate(dataset.task, prediction, *truth, dataset.domain_names, plain_metric(settings.metric))
+    found = Output(*(torch.cat(gather(torch.cat(parts))).cpu() for parts in (encoding, prediction)))
+    if len(bad := rows[~found.prediction.isfinite().all(1)]):
+        names = ", ".join(dataset.ids[row] for row in bad[:_NAMED].tolist())
+        if len(bad) == 1:
+            raise NotFiniteError(f"the prediction for sample {names} of {split} is not finite")
+        more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+        raise NotFiniteError(f"the predictions for samples {names}{more} of {split} are not finite")
+    return found

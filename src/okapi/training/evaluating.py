@@ -1,0 +1,207 @@
+"""What the verb ``okapi evaluate`` calls: a finished run on a split, recorded in its results.json.
+
+Test splits are sealed: nothing else opens them, but for the selector ``oracle``. Every opening is written down, with
+the weights that it was opened with, before anybody sees a figure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from okapi import __version__
+from okapi.data.dataset import DATA, SPLITS, Dataset
+from okapi.data.formats import listed
+from okapi.evaluation import evaluate, fairness, group_table, metrics_for, never_predicted, plain_metric
+from okapi.training.devices import make_fabric
+from okapi.training.errors import NotFiniteError
+from okapi.training.finished import Which, changing_results, read_run
+from okapi.training.parts import build_network
+from okapi.training.predictions import write_predictions
+from okapi.training.validation import predict
+
+TESTS = ("id_test", "ood_test")
+LABELLED = tuple(split for split in SPLITS if split != "unlabelled")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """How good a run's model is on a split.
+
+    Parameters
+    ----------
+    split : str
+    metric : str
+        By which the run's models were compared; tables are sorted by it.
+    figures : dict
+        By name, as ``okapi.evaluation.evaluate`` has them, and the gaps of fairness where there are two classes.
+    domains : DataFrame
+        One row for each domain with samples: ``name``, ``n``, metrics.
+    groups : DataFrame, optional
+        The same of groups, where the data set has some.
+    record : dict
+        What was added to results.json.
+    notes : list of str
+        What whoever reads the figures should know.
+    predictions : Path
+        The file of all predictions.
+    """
+
+    split: str
+    metric: str
+    figures: dict[str, float]
+    domains: pd.DataFrame
+    groups: pd.DataFrame | None
+    record: dict[str, Any]
+    notes: list[str]
+    predictions: Path
+
+
+class Evaluator:
+    """A finished run with its data and its network, ready to be evaluated.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    which : {"selected", "last"}
+        Which weights: those of model.safetensors, or those of the last checkpoint.
+    overrides : sequence of (key, text)
+        Of ``okapi.training.finished.MAY_DIFFER`` only.
+    force : bool
+        Whether to evaluate what was edited since the run.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        which: Which = "selected",
+        overrides: Sequence[tuple[str, str]] = (),
+        force: bool = False,
+    ) -> None:
+        self.run = read_run(path, which=which, overrides=overrides, force=force)
+        alone = replace(self.run.config.training, devices=1, nodes=1, compile=None)
+        self._config = replace(self.run.config, training=alone)
+        self.dataset: Dataset = DATA[self._config.names["data"]].build(self._config.data)
+        self.dataset.check()
+        self._fabric = make_fabric(self._config)
+        self._network = build_network(self._config, self.dataset)
+        try:
+            self._network.load_state_dict(self.run.weights.tensors)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"the weights of {path} do not fit the network of its config: {reason}") from error
+        self._network.to(self._fabric.device)
+
+    def check_splits(self, splits: Sequence[str]) -> None:
+        """Refuse names that are no split with labelled samples, and no name at all, saying what there is."""
+        there = {split: len(self.dataset.rows(split)) for split in LABELLED}
+        shown = ", ".join(
+            f"{split} ({count:,} samples{', sealed' if split in TESTS else ''})"
+            for split, count in there.items()
+            if count
+        )
+        if not splits:
+            raise ValueError(f"--split is missing; there are {shown}. Opening a sealed one is written down")
+        if bad := [split for split in splits if not there.get(split)]:
+            raise ValueError(f"--split must be one of {shown}, got {bad[0]!r}")
+
+    def evaluate(self, split: str) -> Evaluation:
+        """Return how good the model is on a split, every sample counted once; results.json says so, too.
+
+        Predictions that are not finite are a NotFiniteError, which names the first samples.
+        """
+        self.check_splits([split])
+        data, rows = self.dataset, self.dataset.rows(split)
+        try:
+            prediction = predict(self._network, data, split, self._config.training, self._fabric).prediction
+        except NotFiniteError as error:
+            raise NotFiniteError(f"{error}, with the weights of step {self.run.weights.step}") from error
+        truth = data.task, prediction, data.target[rows]
+        domain, groups = data.domain[rows], None if data.groups is None else data.groups[rows]
+        figures = evaluate(*truth, domain, data.domain_names, groups=groups, group_names=data.group_names)
+        figures |= fairness(*truth, domain, data.domain_names)
+        domains = group_table(*truth, domain, data.domain_names)
+        table = None if groups is None else group_table(*truth, groups, data.group_names)
+        record = self._record(split, len(rows), figures, domains, table)
+        file = self._file(split)
+        write_predictions(file, data, split, prediction, self.run.weights)
+        return Evaluation(
+            split=split,
+            metric=plain_metric(self._config.training.metric or metrics_for(data.task)[0]),
+            figures=figures,
+            domains=domains,
+            groups=table,
+            record=record,
+            notes=[*self.run.notes, *self._notes(split, prediction, record)],
+            predictions=file,
+        )
+
+    def _record(
+        self, split: str, count: int, figures: dict[str, float], domains: pd.DataFrame, groups: pd.DataFrame | None
+    ) -> dict[str, Any]:
+        """Add an evaluation to results.json and return it; of a test split it says how often that was opened by now."""
+        weights = self.run.weights
+        record: dict[str, Any] = {
+            "split": split,
+            "n": count,
+            "selector": weights.selector,
+            "weights": {"which": weights.which, "step": weights.step, "sha256": weights.sha256},
+            "figures": figures,
+            "domains": domains.to_dict("records"),
+            **({} if groups is None else {"groups": groups.to_dict("records")}),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "okapi": __version__,
+            **({"overrides": self.run.overrides} if self.run.overrides else {}),
+            **({"edited": True} if weights.edited else {}),
+        }
+        with changing_results(self.run.folder) as results:
+            if split in TESTS:
+                opened = results.setdefault("opened", {}).setdefault(split, {"times": 0, "sha256": []})
+                opened["times"] += 1
+                if weights.sha256 not in opened["sha256"]:
+                    opened["sha256"].append(weights.sha256)
+                record["opened"] = {"times": opened["times"], "weights": len(opened["sha256"])}
+            results.setdefault("evaluations", []).append(record)
+        return record
+
+    def _file(self, split: str) -> Path:
+        last = "-last" if self.run.weights.which == "last" else ""
+        return self.run.folder.path / f"predictions-{split}{last}.parquet"
+
+    def _notes(self, split: str, prediction: Tensor, record: dict[str, Any]) -> list[str]:
+        notes, data = [], self.dataset
+        if self.run.weights.selector == "oracle":
+            notes.append("an oracle selected these weights, by opening ood_test at every validation")
+        opened = record.get("opened", {"times": 1, "weights": 1})
+        if opened["weights"] > 1:
+            notes.append(
+                f"{split} has been opened {opened['times']} times, with {opened['weights']} different weights: "
+                "to choose between them by these figures is to train on the test"
+            )
+        elif opened["times"] > 1:
+            always = "" if self.run.weights.selector == "oracle" else ", always with these weights"
+            notes.append(f"{split} has been opened {opened['times']} times{always}")
+        if never := never_predicted(data.task, prediction, data.target[data.rows(split)]):
+            names = listed([data.class_names[number] if data.class_names else str(number) for number in never])
+            notes.append(f"{len(never)} classes that {split} has are never predicted, their F1 is 0: {names}")
+        return notes
+
+
+def evaluate_run(
+    path: Path,
+    splits: Sequence[str],
+    *,
+    which: Which = "selected",
+    overrides: Sequence[tuple[str, str]] = (),
+    force: bool = False,
+) -> list[Evaluation]:
+    """Return how good a finished run is on some splits; see ``Evaluator``."""
+    evaluator = Evaluator(path, which=which, overrides=overrides, force=force)
+    evaluator.check_splits(splits)
+    return [evaluator.evaluate(split) for split in splits]
