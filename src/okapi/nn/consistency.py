@@ -232,6 +232,8 @@ class CrossDomainConsistency(nn.Module):
             target = self.predictions.after(new_prediction)
         asked = len(query) + (0 if key_domain is None else len(new))
         pulled, mean = self._pull(online, target, matches, [len(part) for part in queries], asked)
+        # Before the bank, which holds the keys, changes.
+        match_figures = hubness(matches) | {"matched_smd": matched_smd(query, keys, matches, query_domain)}
         if self.training:
             self.encodings.push(new)
             self.domains.push(new_domain)
@@ -243,8 +245,7 @@ class CrossDomainConsistency(nn.Module):
         weight = self.weight(step)
         match_rate = new.new_tensor(len(matches.query) / max(1, asked))
         figures = {"match_rate": match_rate, "consistency": mean, "consistency_weight": new.new_tensor(weight)}
-        figures |= scorer_figures | hubness(matches)
-        figures["matched_smd"] = matched_smd(query, keys, matches, query_domain)
+        figures |= scorer_figures | match_figures
         return Consistency(weight * pulled + scorer_loss, match_rate, figures)
 
     def encode(self, x: Any, step: int) -> Tensor:
