@@ -26,3 +26,29 @@ def browser() -> Iterator[object]:
         browser = started.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Open a page; afterwards there must have been no message, no error, no dialog and no request but for
+    the file.
+    """
+    contexts, troubles, requests = [], [], []
+
+    def open_(html: str, width: int = 1280, scheme: str = "light"):
+        (tmp_path / "page.html").write_text(html, encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("dialog", lambda dialog: (troubles.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto((tmp_path / "page.html").as_uri())
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert troubles == []
+    assert {url for url in requests if not url.startswith("data:")} == {(tmp_path / "page.html").as_uri()}

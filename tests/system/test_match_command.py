@@ -294,7 +294,7 @@ def test_help_of_a_verb_has_an_example_and_defaults(verb, capsys):
     assert "_" not in "".join(re.findall(r"^  (--\S+)", out, re.MULTILINE))
 
 
-# Tuning and the demonstration
+# Tuning
 
 
 def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
@@ -331,22 +331,6 @@ def test_tune_refuses_bad_grids(tmp_path, capsys):
     ):
         assert main(["tune", str(tmp_path / "t.csv"), "--domain", "site", *options]) == 2
         assert words in capsys.readouterr().err
-
-
-def test_demo_matches_pictures_across_sites(tmp_path, capsys):
-    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
-    out = capsys.readouterr().out
-    assert str(tmp_path / "demo" / "report.html") in out
-    matches = pd.read_csv(tmp_path / "demo" / "matches.csv")
-    assert len(matches) > 1000
-    same = (matches.query_target == matches.key_target).mean()
-    assert same > 0.8
-    assert f"Pairs with equal targets: {same:.1%}" in out
-    assert (matches.query_domain != matches.key_domain).all()
-    assert len(list((tmp_path / "demo" / "images").iterdir())) == 1797
-    assert (tmp_path / "demo" / "report.html").read_text(encoding="utf-8").count("data:image/webp") > 100
-    (tmp_path / "file").write_text("")
-    assert main(["demo", "--out", str(tmp_path / "file")]) == 2
 
 
 def test_target_is_no_covariate(tmp_path):

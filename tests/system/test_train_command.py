@@ -221,7 +221,7 @@ REFUSED = {
     "--training.precision fp16": r"training\.precision fp16 needs a GPU; on a CPU use bf16 or fp32",
     "--training.accelerator gpu": r"training\.accelerator is gpu, but torch finds none",
     "--training.compile llvm": r"training\.compile must be a backend of torch\.compile .*, got 'llvm'",
-    "--training.unlabelled_batch 224": r"unlabelled_batch is 224, but split 'unlabelled' has only 223 samples",
+    "--training.unlabelled_batch 2401": r"unlabelled_batch is 2401, but split 'unlabelled' has only 2400 samples",
     "--training.labelled_batch 9999": r"training\.labelled_batch is 9999, but split 'train' has only \d+ samples",
     "--data.fully_labelled true": r"split 'unlabelled' has no samples, but algorithm okapi needs some",
     "--training.metric mse": r"training\.metric must be one of accuracy, .*, got 'mse'",
@@ -254,13 +254,14 @@ def arrays(path: Path, **changes: Any) -> Path:
     """Write a data set of arrays; changes replace whole arrays."""
     target = np.arange(100) % 3
     x = np.random.default_rng(0).normal(size=(100, 4)) + target[:, None]
-    np.savez(path, **{"x": x, "y": target, "domain": np.arange(100) % 2, "split": SPLIT, **changes})
+    domain = np.where(np.isin(SPLIT, ["ood_val", "ood_test"]), 2, np.arange(100) % 2)
+    np.savez(path, **{"x": x, "y": target, "domain": domain, "split": SPLIT, **changes})
     return path
 
 
 def arrays_config(folder: Path, data: Path, **changes: Any) -> Path:
     """Write a config for arrays; changes replace whole sections."""
-    content = yaml.safe_load((CONFIGS / "okapi.yaml").read_text())
+    content = read_config(CONFIGS / "okapi.yaml").as_dict()
     content["data"] = {"name": "arrays", "path": str(data)}
     content["model"] = {"name": "mlp", "hidden": [8], "out_features": 4}
     content["training"] |= {"steps": 4, "labelled_batch": 8, "unlabelled_batch": 8}
@@ -323,7 +324,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_samples_and_chec
     message = capsys.readouterr().err.splitlines()[-1]
     found = re.fullmatch(
         r"okapi: step (\d+): (loss|gradient_norm) is (nan|inf); the last good checkpoint is (.*); "
-        r"the samples of the batch are (\w+-\d{4}), (\w+-\d{4})",
+        r"the samples of the batch are ([\w-]+-digit-\d{4}), ([\w-]+-digit-\d{4})",
         message,
     )
     assert found
@@ -344,9 +345,9 @@ def test_resuming_with_another_config_says_what_differs(erm_run, tmp_path, capsy
     assert "training.steps: 12 then, 99 now" in message
     assert "seed: 7 then, 1 now" in message
     config = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(config.replace("learning_rate: 0.001", "learning_rate: 0.002"))
+    (run / "config.yaml").write_text(config.replace("learning_rate: 0.005", "learning_rate: 0.002"))
     assert train("--resume", run) == 2
-    assert "training.learning_rate: 0.001 then, 0.002 now" in capsys.readouterr().err
+    assert "training.learning_rate: 0.005 then, 0.002 now" in capsys.readouterr().err
     (run / "config.yaml").write_text(config)
     assert train("--resume", run, "--training.workers", 1) == 0
     assert "Going on after step 12" in capsys.readouterr().err

@@ -1,23 +1,20 @@
 """The page of a matching: facts, balance, figures, pictures and pairs in one self-contained HTML file."""
 
 import base64
-import hashlib
 import io
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from html import escape
-from importlib.resources import files
 from os import PathLike
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from PIL import Image, ImageOps, UnidentifiedImageError
+
+from okapi.report.rendering import NOTHING, SVG, as_text, asset, environment, inline_svg, script_hash
 
 SMD_RULE = 0.1
 VARIANCE_RATIO_RULE = (4 / 5, 5 / 4)
@@ -25,9 +22,6 @@ _MOST_ROWS = 300  # of a table other than that of the pairs
 _MOST_PICTURED = 200  # pairs
 _PICTURE_BYTES = 2_500_000
 _SAFE_INTEGER = 2**53 - 1  # beyond it JavaScript rounds
-_SVG = "http://www.w3.org/2000/svg"
-_XLINK = "http://www.w3.org/1999/xlink"
-_NOTHING = "–"
 
 
 def match_page(
@@ -69,20 +63,19 @@ def match_page(
         Beyond this number a sample of the pairs is shown, as from `sample_pairs`, and the page says so.
     """
     shown = sample_pairs(pairs, max_pairs)
-    script = _asset("match.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script = asset("match.js")
     gallery, pictured = _gallery(pairs, thumbnails or {})
-    return _environment().get_template("match.html.jinja").render(
+    return environment().get_template("match.html.jinja").render(
         title=title,
         kicker="matching across domains",
-        facts={label: _text(value) for label, value in facts.items()},
-        settings={label: _text(value) for label, value in settings.items()},
+        facts={label: as_text(value) for label, value in facts.items()},
+        settings={label: as_text(value) for label, value in settings.items()},
         tables=[
             _table("removed", "What the calipers removed", removed),
             _table("balance-pairs", "Balance between domains", balance_pairs),
             _table("balance-covariates", "Balance of covariates", balance_table),
         ],
-        figures=[(caption, _inline_svg(svg, f"figure-{i}", caption)) for i, (caption, svg) in enumerate(figures)],
+        figures=[(caption, inline_svg(svg, f"figure-{i}", caption)) for i, (caption, svg) in enumerate(figures)],
         gallery=gallery,
         pictured=pictured,
         pairs=_pairs_data(shown.drop(columns=["query_image", "key_image"], errors="ignore")),
@@ -90,8 +83,8 @@ def match_page(
         n_pairs=len(pairs),
         notes=notes,
         script=Markup(script),
-        script_hash=f"sha256-{digest}",
-        style=Markup(_asset("match.css")),
+        script_hash=script_hash(script),
+        style=Markup(asset("match.css")),
     )  # fmt: skip
 
 
@@ -114,15 +107,15 @@ def tune_page(
         One row per combination of settings, the best first.
     """
     table = _table("combinations", "Combinations, the best first", combinations, worst=False)
-    return _environment().get_template("base.html.jinja").render(
+    return environment().get_template("base.html.jinja").render(
         title=title,
         kicker="choosing the calipers",
-        facts={label: _text(value) for label, value in facts.items()},
-        settings={label: _text(value) for label, value in settings.items()},
+        facts={label: as_text(value) for label, value in facts.items()},
+        settings={label: as_text(value) for label, value in settings.items()},
         tables=[table],
-        figures=[(caption, _inline_svg(svg, f"figure-{i}", caption)) for i, (caption, svg) in enumerate(figures)],
+        figures=[(caption, inline_svg(svg, f"figure-{i}", caption)) for i, (caption, svg) in enumerate(figures)],
         notes=notes,
-        style=Markup(_asset("match.css")),
+        style=Markup(asset("match.css")),
     )  # fmt: skip
 
 
@@ -171,19 +164,25 @@ def _thumbnail(path: str, size: int) -> str:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
                 image.draft(None, (2 * size, 2 * size))  # JPEG decodes a smaller image sooner
-                small = _eight_bit(ImageOps.exif_transpose(image))
-        small.thumbnail((size, size))
-        file = io.BytesIO()
-        small.save(file, "WEBP", quality=75)
+                small = eight_bit(ImageOps.exif_transpose(image))
+        return data_uri(small, size)
     except FileNotFoundError:
-        return _placeholder("file not found", size)
+        return placeholder("file not found", size)
     except Exception as error:  # a picture is never worth the page: Pillow's readers raise almost anything
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-        return _placeholder(reason or type(error).__name__, size)
+        return placeholder(reason or type(error).__name__, size)
+
+
+def data_uri(image: Image.Image, size: int) -> str:
+    """Return an RGB image as a data URI, its longest side at most ``size`` pixels."""
+    small = image.copy()
+    small.thumbnail((size, size))
+    file = io.BytesIO()
+    small.save(file, "WEBP", quality=75)
     return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _eight_bit(image: Image.Image) -> Image.Image:
+def eight_bit(image: Image.Image) -> Image.Image:
     """Return an RGB image; what shines through is white."""
     if image.mode.startswith(("I", "F")):
         values = np.nan_to_num(np.asarray(image, dtype=np.float64))
@@ -195,41 +194,17 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _placeholder(reason: str, size: int) -> str:
+def placeholder(reason: str, size: int) -> str:
+    """Return a picture that says why there is none, as a data URI."""
     words = re.findall(r"\S{1,14}", reason)[:6]
     lines = "".join(f'<tspan x="50%" dy="1.2em">{escape(word)}</tspan>' for word in words)
     top = 50 - 6 * len(words) - 3
     svg = (
-        f'<svg xmlns="{_SVG}" width="{size}" height="{size}" viewBox="0 0 96 96"><rect width="96" height="96" '
+        f'<svg xmlns="{SVG}" width="{size}" height="{size}" viewBox="0 0 96 96"><rect width="96" height="96" '
         f'fill="#8884"/><text y="{top}%" fill="#888" text-anchor="middle" font-size="11" '
         f'font-family="sans-serif">{lines}</text></svg>'
     )
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("okapi.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = _text
-    return environment
-
-
-def _asset(name: str) -> str:
-    return (files("okapi.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _text(value: object) -> str:
-    """Format one fact or setting."""
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    if isinstance(value, int | np.integer):
-        spaced = f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-        return spaced if abs(int(value)) >= 10_000 else str(value)
-    if isinstance(value, float | np.floating):
-        return f"{value:.4g}" if np.isfinite(value) else _NOTHING
-    return _NOTHING if value is None else str(value)
 
 
 def _label(name: object) -> str:
@@ -277,11 +252,11 @@ def _cells(values: pd.Series, rule: str | None) -> list[tuple[str, str]]:
     decimals = _decimals(values)
     if decimals is None:
         kind = "number" if pd.api.types.is_numeric_dtype(values) else ""
-        return [(_NOTHING if pd.isna(value) else str(value), kind) for value in values]
+        return [(NOTHING if pd.isna(value) else str(value), kind) for value in values]
     low, high = VARIANCE_RATIO_RULE if rule == "variance ratio" else (-SMD_RULE, SMD_RULE)
     cells = []
     for value in values:
-        text = f"{value:.{decimals}f}".replace("-", "\N{MINUS SIGN}") if np.isfinite(value) else _NOTHING
+        text = f"{value:.{decimals}f}".replace("-", "\N{MINUS SIGN}") if np.isfinite(value) else NOTHING
         mark = "" if rule is None or np.isnan(value) else " within" if low <= value <= high else " over"
         cells.append((text, f"number{mark}"))
     return cells
@@ -330,57 +305,3 @@ def _gallery(pairs: pd.DataFrame, pictures: Mapping[str, str]) -> tuple[list[dic
         gallery.append({"name": query, "domain": first.get("query_domain"), "image": images[0], "keys": keys})
         shown += len(group)
     return gallery, shown
-
-
-def _inline_svg(svg: str, prefix: str, caption: str) -> Markup:
-    """Return a figure that can stand inside the page: its own ids, no size, no scripts, greys of the page's theme."""
-    try:
-        root = ElementTree.fromstring(svg)
-    except ElementTree.ParseError as error:
-        raise ValueError(f"figure {caption!r} is not well-formed SVG: {error}") from error
-    if "viewBox" not in root.attrib:
-        root.set("viewBox", f"0 0 {_pixels(root.get('width'))} {_pixels(root.get('height'))}")
-    root.attrib.pop("height", None)
-    if width := root.attrib.pop("width", ""):
-        width = f"{width}px" if width[-1].isdigit() else width
-        # On a phone a figure is scrolled rather than shrunk until its text cannot be read.
-        root.set("style", f"max-width: {width}; min-width: min(34rem, {width})")
-    for parent in root.iter():
-        for child in list(parent):
-            if child.tag.rpartition("}")[2] in ("script", "foreignObject", "metadata"):
-                parent.remove(child)
-        if parent.tag == f"{{{_SVG}}}style":
-            parent.text = f"#{prefix} {{ {parent.text} }}"  # nested: matplotlib's rule for * is for the figure only
-        for name, value in list(parent.attrib.items()):
-            parent.attrib.pop(name)
-            if not name.lower().startswith("on") and "javascript:" not in value.lower():
-                parent.set(*_themed(name, value, prefix))
-    root.attrib.update({"id": prefix, "role": "img", "aria-label": caption})
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", _XLINK)
-    return Markup(ElementTree.tostring(root, encoding="unicode"))
-
-
-def _themed(name: str, value: str, prefix: str) -> tuple[str, str]:
-    if name == "id":
-        return name, f"{prefix}-{value}"
-    value = re.sub(r"url\(#", f"url(#{prefix}-", value)
-    if name.rpartition("}")[2] == "href":
-        return name, re.sub(r"^#", f"#{prefix}-", value)
-    if name in ("style", "fill", "stroke", "stop-color"):
-        value = re.sub(r"\b(black|white)\b", lambda found: {"black": "#000", "white": "#fff"}[found[1]], value)
-        value = re.sub(r"#([0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b", _grey_of_theme, value)
-    return name, value
-
-
-def _grey_of_theme(found: re.Match[str]) -> str:
-    """Turn a grey into the same mixture of ink and paper; lift other colours where the page is dark."""
-    digits = found[1] if len(found[1]) == 6 else "".join(2 * digit for digit in found[1])
-    red, green, blue = bytes.fromhex(digits)
-    if max(red, green, blue) - min(red, green, blue) > 8:
-        return f"color-mix(in oklab, white var(--lift), #{digits})"
-    return f"color-mix(in srgb, var(--paper) {round(green / 2.55)}%, var(--ink))"
-
-
-def _pixels(length: str | None) -> str:
-    return re.sub(r"[a-z%]+$", "", length or "") or "100"

@@ -1,0 +1,276 @@
+"""A sample of a run's data, encoded by its model and matched as the run matches; test splits stay sealed."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from okapi.algorithms.offline_okapi import offline_outcomes
+from okapi.data.dataset import DATA, Dataset
+from okapi.matching import Balance, Matches, Propensity, SeparableDomainsWarning, balance, caliper_nn
+from okapi.models import Network
+from okapi.training.config import Config
+from okapi.training.devices import find_device
+from okapi.training.encodings import NO_DOMAIN
+from okapi.training.finished import read_run
+from okapi.training.parts import build_network
+
+OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
+"""Splits that are looked at, and their weights in the sample. Test splits are not among them."""
+
+POOLS = ("labelled", "unlabelled")
+_CALIPERS = ("fixed_caliper", "std_caliper", "outcome_caliper")
+_FROM_RUN = ("temperature", "caliper_scale", *_CALIPERS)
+_NEIGHBOURS = 3  # of methods that match nothing themselves
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Encoded:
+    """Samples of a run with their encodings.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    rows : array (n,)
+        Which of its samples, split by split.
+    encodings : array (n, d), float32
+        Of unit length.
+    predictions : tensor (n, outputs)
+    config : Config
+    notes : tuple of str
+    """
+
+    dataset: Dataset
+    rows: NDArray[np.int64]
+    encodings: NDArray[np.float32]
+    predictions: Tensor
+    config: Config
+    notes: tuple[str, ...] = ()
+
+    @property
+    def split(self) -> NDArray[np.str_]:
+        """The split of each sample."""
+        return np.asarray(self.dataset.split)[self.rows]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Matched:
+    """Matches between samples, which are called by their places in ``Encoded``.
+
+    Parameters
+    ----------
+    pool : array (m,)
+        Places of the samples that took part; matches and domains are by place in the pool.
+    domain : array (m,), int64; or (m, S), bool
+    domain_names : list of str
+    matches : Matches
+    balance : Balance, optional
+    propensity : Propensity, optional
+    settings : dict
+        By name, what they were matched with.
+    notes : tuple of str
+    """
+
+    pool: NDArray[np.int64]
+    domain: NDArray[Any]
+    domain_names: list[str]
+    matches: Matches
+    balance: Balance | None
+    propensity: Propensity | None
+    settings: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = ()) -> Encoded:
+    """Return a sample of a finished run's data, encoded by its selected weights.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory; config and weights must be those of the run.
+    samples : int
+        How many at most, drawn by the run's seed from train, unlabelled, id_val and ood_val.
+    overrides : sequence of (key, text)
+        Where the data is, if it was moved.
+    """
+    run = read_run(path, overrides=overrides)
+    config = run.config
+    dataset = DATA[config.names["data"]].build(config.data)
+    dataset.check()
+    rows = sample_rows(dataset, samples, config.seed)
+    network = build_network(config, dataset, run.folder.model)
+    encodings, predictions = _encode(network, dataset, rows, config.training.evaluation_batch)
+    notes = list(run.notes)
+    bad = ~(encodings.isfinite().all(1) & predictions.isfinite().all(1))
+    if bad.any():
+        notes.append(
+            f"The model's output for {int(bad.sum())} of {len(rows)} samples is not finite; they are left out."
+        )
+        rows, encodings, predictions = rows[~bad.numpy()], encodings[~bad], predictions[~bad]
+    unit = torch.nn.functional.normalize(encodings, dim=-1).numpy()
+    return Encoded(
+        dataset=dataset, rows=rows, encodings=unit, predictions=predictions, config=config, notes=tuple(notes)
+    )
+
+
+def sample_rows(dataset: Dataset, samples: int, seed: int) -> NDArray[np.int64]:
+    """Return rows of the open splits, split by split; what a small split has no samples for goes to the others."""
+    rows = {split: dataset.rows(split).numpy() for split in OPEN}
+    total = sum(OPEN[split] for split in OPEN if len(rows[split]))
+    taken = {split: min(len(rows[split]), samples * OPEN[split] // max(1, total)) for split in OPEN}
+    for split in OPEN:
+        taken[split] += min(len(rows[split]) - taken[split], samples - sum(taken.values()))
+    rng = np.random.default_rng(seed)
+    return np.concatenate([np.sort(rng.choice(rows[split], taken[split], replace=False)) for split in OPEN])
+
+
+@torch.no_grad()
+def _encode(network: Network, dataset: Dataset, rows: NDArray[np.int64], batch: int) -> tuple[Tensor, Tensor]:
+    device = find_device("auto")
+    network.to(device).eval()
+    encodings, predictions = [], []
+    for part in torch.from_numpy(rows).split(batch):
+        inputs = dataset.read(part.tolist())
+        moved = inputs.to(device) if isinstance(inputs, Tensor) else {k: v.to(device) for k, v in inputs.items()}
+        output = network(moved)
+        encodings.append(output.encoding.float().cpu())
+        predictions.append(output.prediction.float().cpu())
+    return torch.cat(encodings), torch.cat(predictions)
+
+
+def match_encoded(encoded: Encoded) -> Matched | str:
+    """Return the matches inside the run's calipers, propensities by logistic regression; or why there are none."""
+    pool, domain, names = _domains(encoded)
+    if len(names) < 2:
+        return "There is one domain only: nothing to match across."
+    settings, notes = _settings(encoded, names, len(pool))
+    unit = encoded.encodings[pool]
+    try:
+        propensity = _propensity(unit, domain, settings["temperature"])
+    except ValueError as error:
+        return f"No propensities: {error}."
+    matches = _match(encoded, pool, domain, propensity, settings)
+    if not len(matches) and any(settings[name] is not None for name in _CALIPERS):
+        settings |= dict.fromkeys(_CALIPERS)
+        matches = _match(encoded, pool, domain, propensity, settings)
+        notes.append("Inside the run's calipers nothing is matched in this sample: these are neighbours without them.")
+    if not len(matches):
+        return f"No sample has {settings['k']} admissible neighbours of other domains."
+    return Matched(
+        pool=pool,
+        domain=domain,
+        domain_names=names,
+        matches=matches,
+        balance=balance(
+            unit,
+            unit,
+            query_domain=domain,
+            key_domain=domain,
+            matches=matches,
+            names=[f"dimension {number}" for number in range(unit.shape[1])],
+            domain_names=names,
+            direction=settings["direction"],
+        ),
+        propensity=propensity,
+        settings=settings,
+        notes=tuple(notes),
+    )
+
+
+def _domains(encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[Any], list[str]]:
+    """Return who takes part, their domains as the run has them, numbered from 0, and the names of these."""
+    split, dataset = encoded.split, encoded.dataset
+    has_both = {"train", "unlabelled"} <= set(split.tolist())
+    by_label = getattr(encoded.config.algorithm, "domain", "binary") == "label" or not has_both
+    pool = np.flatnonzero(np.isin(split, ["train", "unlabelled"] if has_both else list(OPEN)))
+    if not by_label:
+        return pool, (split[pool] == "unlabelled").astype(np.int64), list(POOLS)
+    domain = dataset.domain.numpy()[encoded.rows[pool]]
+    if domain.ndim == 2:
+        usable = np.flatnonzero(domain.any(0) & ~domain.all(0))
+        return pool, domain[:, usable], [dataset.domain_names[number] for number in usable]
+    present, numbers = np.unique(domain, return_inverse=True)
+    return pool, numbers.astype(np.int64), [dataset.domain_names[number] for number in present]
+
+
+def _settings(encoded: Encoded, names: list[str], size: int) -> tuple[dict[str, Any], list[str]]:
+    """Return how the run matches; a method that does not match gets nearest neighbours without calipers."""
+    config, own = encoded.config, encoded.config.algorithm
+    settings: dict[str, Any] = {"k": getattr(own, "k", 1), "temperature": 1.0, "caliper_scale": "probability"}
+    settings |= dict.fromkeys([*_CALIPERS, "direction"])
+    if not hasattr(own, "temperature"):
+        note = f"{config.names['algorithm']} matches nothing itself: these are neighbours without calipers."
+        return settings | {"k": _NEIGHBOURS}, [note]
+    settings |= {name: getattr(own, name) for name in _FROM_RUN if hasattr(own, name)}
+    if direction := getattr(own, "direction", None):
+        called = POOLS if own.domain == "binary" else encoded.dataset.domain_names
+        ends = [called[number] for number in direction]
+        settings["direction"] = tuple(map(names.index, ends)) if set(ends) <= set(names) else None
+    if settings["k"] >= size:
+        settings["k"] = 1
+    return settings, []
+
+
+def _propensity(unit: NDArray[np.float32], domain: NDArray[Any], temperature: float) -> Propensity:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SeparableDomainsWarning)  # its figure says how separable they are
+        return Propensity(temperature=temperature).fit(unit, domain)
+
+
+def _match(
+    encoded: Encoded,
+    pool: NDArray[np.int64],
+    domain: NDArray[Any],
+    propensity: Propensity,
+    settings: dict[str, Any],
+) -> Matches:
+    unit = encoded.encodings[pool]
+    score = propensity.scores(unit)
+    outcomes: dict[str, Any] = {}
+    if settings["outcome_caliper"] is not None:
+        labelled = encoded.split[pool] != "unlabelled"  # which come first
+        data = encoded.dataset
+        target = data.target[torch.from_numpy(encoded.rows[pool][labelled])]
+        first = np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)])
+        outcome = torch.empty(len(pool), data.task.outputs)
+        outcome[first] = offline_outcomes(data.task, encoded.predictions[pool][first], target).float()
+        outcomes = {"query_outcome": outcome.numpy(), "key_outcome": outcome.numpy()}
+    calipers = {name: settings[name] for name in ("k", "caliper_scale", "direction", *_CALIPERS)}
+    return caliper_nn(
+        unit,
+        unit,
+        query_domain=domain,
+        key_domain=domain,
+        query_propensity=score,
+        key_propensity=score,
+        **outcomes,
+        **calipers,
+    )
+
+
+def domain_text(dataset: Dataset, row: int) -> str:
+    """Return the name of a sample's domain, or the names of all."""
+    domain = dataset.domain[row]
+    if domain.ndim == 0:
+        return dataset.domain_names[int(domain)]
+    return "|".join(dataset.domain_names[int(number)] for number in domain.nonzero().flatten()) or NO_DOMAIN
+
+
+def class_text(dataset: Dataset, row: int) -> str | None:
+    """Return the class of a sample, or its labels, or its number; None where it is not known."""
+    target = dataset.target[row]
+    if dataset.task.kind == "classification":
+        number = int(target)
+        return None if number < 0 else dataset.class_names[number] if dataset.class_names else str(number)
+    if not bool(target.isfinite().all()):
+        return None
+    if dataset.task.kind == "regression":
+        return ", ".join(f"{value:.3g}" for value in target.reshape(-1).tolist())
+    names = dataset.class_names or tuple(str(number) for number in range(dataset.task.outputs))
+    return ", ".join(name for name, has in zip(names, target.tolist(), strict=True) if has) or "none"

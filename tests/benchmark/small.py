@@ -1,0 +1,95 @@
+"""A small data set of four domains, configs for it, and an engine that makes runs without new processes."""
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from okapi.benchmark import Grid, Results, Running, make_grid, run_benchmark
+from okapi.benchmark.worker import Job, perform
+from okapi.training import RunError
+
+DOMAINS = ("art", "car_toon", "photo & co", "sketch")
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "erm": {"name": "erm"},
+    "fixmatch": {"name": "fixmatch", "threshold": 0.5},
+    "okapi": {"name": "okapi", "bank": 64, "k": 2, "fixed_caliper": None, "std_caliper": None},
+    "offline_okapi": {"name": "offline_okapi", "erm_run": "none", "fixed_caliper": None, "std_caliper": None},
+    "broken": {"name": "erm"},
+}
+
+
+def write_configs(folder: Path, **training: Any) -> Path:
+    """Write a data set and a config for each method; return the folder of the configs."""
+    generator, n = np.random.default_rng(0), 240
+    target, domain = np.arange(n) % 3, np.arange(n) // 60
+    x = generator.normal(size=(n, 6)) + target[:, None] + 0.5 * domain[:, None]
+    np.savez(folder / "data.npz", x=x, y=target, domain=np.array(DOMAINS)[domain])
+    configs = folder / "configs"
+    configs.mkdir()
+    for method, algorithm in ALGORITHMS.items():
+        content = {
+            "data": {"name": "arrays", "path": str(folder / "data.npz"), "split": None, "held_out": "sketch"},
+            "model": {"name": "mlp", "hidden": [8], "out_features": 4},
+            "algorithm": algorithm,
+            "training": {
+                "steps": 6,
+                "labelled_batch": 16,
+                "unlabelled_batch": 16,
+                "learning_rate": 0.01,
+                "validate_every": 3,
+                "checkpoint_every": 2,
+                "log_every": 1,
+                "selector": "id_val",
+                "accelerator": "cpu",
+                **training,
+                **({"learning_rate": 1e25} if method == "broken" else {}),
+            },
+        }
+        content["data"]["strong_noise"] = 0.1
+        (configs / f"{method}.yaml").write_text(yaml.safe_dump(content))
+    return configs
+
+
+class Here:
+    """Makes runs one after the other in this process; remembers which."""
+
+    slots = 1
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def start(self, job: Path, log: Path, slot: int) -> "Ended":
+        chosen = Job(**json.loads(job.read_text()))
+        self.made.append(chosen.folder)
+        with log.open("a") as file, contextlib.redirect_stderr(file):
+            try:
+                perform(chosen)
+            except (RunError, ValueError) as error:
+                file.write(f"okapi: {error}\n")
+                return Ended(1)
+        return Ended(0)
+
+
+class Ended:
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def poll(self) -> int:
+        return self.code
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def benchmark(configs: Path, out: Path, methods: Sequence[str], **chosen: Any) -> tuple[Results, list[str]]:
+    """Make a benchmark in this process; return its results and the folders of the runs that were made."""
+    names = {name: chosen.pop(name) for name in ("test", "country") if name in chosen}
+    engine = Here()
+    grid: Grid = make_grid([configs], methods=methods, **chosen)
+    return run_benchmark(grid, out, Running(engine=engine, **names)), engine.made

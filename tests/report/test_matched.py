@@ -1,0 +1,215 @@
+"""Matches, galleries, maps and figures of a run's samples."""
+
+import re
+from dataclasses import replace
+from html import unescape
+
+import numpy as np
+import pytest
+import torch
+from tests.report.samples import ROWS, SPLIT, make_dataset, make_encoded, make_settings
+
+from okapi.data.text import Texts, TokenSettings
+from okapi.matching import CaliperMatcher
+from okapi.report.embedding_map import draw_map, principal_components
+from okapi.report.gallery import make_gallery
+from okapi.report.matched import OPEN, Matched, class_text, domain_text, match_encoded, sample_rows
+from okapi.report.matched_figures import TEMPERATURES, kept, matched_figures
+from okapi.report.run_page import Looked, report_page
+from okapi.report.runs import Gathered
+
+
+def page_of(encoded) -> str:
+    matched = match_encoded(encoded)
+    figures = matched_figures(encoded, matched) if isinstance(matched, Matched) else []
+    return report_page(Gathered((), (), ()), None, Looked(encoded, matched, figures))
+
+
+@pytest.mark.parametrize("samples", [1, 7, 50, 130, 10_000])
+def test_a_sample_is_of_open_splits_only_and_as_large_as_it_may_be(samples):
+    rows = sample_rows(make_dataset(), samples, seed=3)
+    assert set(SPLIT[rows]) <= set(OPEN)
+    assert len(rows) == len(set(rows.tolist())) == min(samples, int(np.isin(SPLIT, list(OPEN)).sum()))
+    assert np.array_equal(rows, sample_rows(make_dataset(), samples, seed=3))
+
+
+def test_matches_are_those_of_the_matcher_with_the_run_s_calipers():
+    encoded = make_encoded(make_dataset(), k=2, fixed_caliper=0.9, std_caliper=0.5, temperature=1.5)
+    found = match_encoded(encoded)
+    assert isinstance(found, Matched)
+    pool = np.isin(encoded.split, ["train", "unlabelled"])
+    matcher = CaliperMatcher(k=2, fixed_caliper=0.9, std_caliper=0.5, temperature=1.5)
+    expected = matcher.fit(encoded.encodings[pool], encoded.split[pool]).match()
+    assert len(expected) > 20
+    assert torch.equal(found.matches.query, expected.query)
+    assert torch.equal(found.matches.key, expected.key)
+    before, after = (found.balance.summary()[f"mean_abs_smd_{when}"] for when in ("before", "after"))
+    assert after < before
+
+
+def test_domain_labels_and_directions_are_the_run_s():
+    encoded = make_encoded(make_dataset(), domain="label", fixed_caliper=None, std_caliper=None, direction=[0, 3])
+    found = match_encoded(encoded)
+    site = np.array([domain_text(encoded.dataset, row) for row in encoded.rows])[found.pool]
+    assert set(site[found.matches.query]) == {"rome"}
+    assert set(site[found.matches.key.flatten()]) == {"wien"}
+    assert make_gallery(encoded, found).asked == 30
+
+
+def test_the_prognostic_caliper_takes_labels_of_train_and_predictions_of_unlabelled_samples():
+    encoded = make_encoded(make_dataset(), outcome_caliper=0.5, fixed_caliper=None, std_caliper=None, k=1)
+    sure = 50 * torch.nn.functional.one_hot(encoded.dataset.target[torch.from_numpy(encoded.rows)], 3).float()
+    found = match_encoded(replace(encoded, predictions=sure))
+    assert make_gallery(encoded, found).same == 1.0
+    wrong = match_encoded(replace(encoded, predictions=sure.roll(1, 1)))  # of train it is not looked at
+    assert make_gallery(encoded, wrong).same == 0.0
+
+
+def test_methods_that_match_nothing_and_empty_calipers_still_show_neighbours():
+    erm = match_encoded(replace(make_encoded(make_dataset()), config=make_settings(name="erm")))
+    assert "erm matches nothing itself" in erm.notes[0]
+    narrow = match_encoded(make_encoded(make_dataset(), fixed_caliper=0.5000001))
+    assert "without them" in narrow.notes[0]
+    assert len(narrow.matches) == 120
+
+
+def test_one_domain_is_a_sentence_on_a_page_with_a_map():
+    split = np.where(SPLIT == "unlabelled", "train", SPLIT)
+    dataset = make_dataset(split=split, domain=torch.zeros(ROWS, dtype=torch.int64), domain_names=("rome",))
+    encoded = make_encoded(dataset)
+    assert match_encoded(encoded) == "There is one domain only: nothing to match across."
+    page = page_of(encoded)
+    assert "one domain only" in page
+    assert page.count("<circle") == len(encoded.rows)
+    assert 'id="gallery"' not in page
+
+
+def test_the_gallery_is_drawn_in_turn_from_domains_and_classes():
+    encoded = make_encoded(make_dataset(), fixed_caliper=None, std_caliper=None)
+    gallery = make_gallery(encoded, match_encoded(encoded), most=12)
+    drawn = {(query.sample.domain, query.sample.label) for query in gallery.queries}
+    assert len(drawn) == 12
+    assert gallery.queries == make_gallery(encoded, match_encoded(encoded), most=12).queries
+    for query in make_gallery(encoded, match_encoded(encoded)).queries:
+        marks = ["right" if key.label == query.sample.label else "wrong" for key in query.keys]
+        assert [key.mark for key in query.keys] == marks
+        assert query.agreement == ("wrong" if "wrong" in marks else "right")
+        distances = [key.distance for key in query.keys]
+        assert distances == sorted(distances)
+
+
+def test_matches_without_labels_are_neither_right_nor_wrong():
+    target = torch.where(torch.from_numpy(SPLIT == "unlabelled"), -1, make_dataset().target)
+    encoded = make_encoded(make_dataset(target=target))
+    gallery = make_gallery(encoded, match_encoded(encoded))
+    assert gallery.same is None
+    assert {query.agreement for query in gallery.queries} == {"unknown"}
+    assert 'id="by-mark"' not in page_of(encoded)
+
+
+def test_texts_are_shown_as_excerpts():
+    texts = Texts([f"<b>Nr {row}</b> " + "said & done " * 40 for row in range(ROWS)], TokenSettings(tokenizer=""))
+    page = page_of(make_encoded(make_dataset(inputs=texts)))
+    assert "&lt;b&gt;Nr " in page
+    assert "<b>Nr" not in page
+    shown = re.findall(r'class="excerpt">(.*?)</p>', page, re.DOTALL)
+    assert all(len(unescape(text).strip()) <= 240 and text.strip().endswith("…") for text in shown)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 8])
+def test_pictures_are_inline(channels):
+    page = page_of(make_encoded(make_dataset(inputs=torch.rand(ROWS, channels, 12, 16)), k=2))
+    assert len(re.findall(r'<img src="data:image/webp;base64,[^"]+" alt="(query|match) sample \d+"', page)) == 3 * 60
+
+
+def test_a_picture_that_cannot_be_read_is_a_placeholder(monkeypatch):
+    def broken(dataset):
+        def read(row):
+            raise OSError("disk on fire")
+
+        return read
+
+    monkeypatch.setattr("okapi.report.gallery.picture_reader", broken)
+    page = page_of(make_encoded(make_dataset(inputs=torch.rand(ROWS, 3, 8, 8))))
+    assert "data:image/svg+xml" in page
+
+
+@pytest.mark.parametrize("kind", ["regression", "multilabel"])
+def test_numbers_and_labels_have_pages_too(kind):
+    encoded = make_encoded(make_dataset(kind))
+    gallery = make_gallery(encoded, match_encoded(encoded))
+    assert (gallery.same is None) == (kind == "regression")
+    drawn = draw_map(encoded)
+    legend = [name for name, _, _ in drawn.colourings[1].legend]
+    if kind == "regression":
+        assert drawn.colourings[1].title == "target"
+        assert len(legend) == 5
+        assert sum(number for _, _, number in drawn.colourings[1].legend) == len(encoded.rows)
+    assert page_of(encoded).count("<circle") == len(encoded.rows)
+
+
+def test_sets_of_domains_have_pages_too():
+    sets = torch.arange(4 * ROWS).reshape(ROWS, 4) % 7 < 3
+    dataset = make_dataset(domain=sets, domain_names=("a", "b", "c", "d"))
+    assert domain_text(dataset, 1) == "|".join(np.array(list("abcd"))[sets[1].numpy()])
+    encoded = make_encoded(dataset, domain="label", fixed_caliper=None, std_caliper=None, k=1)
+    matched = match_encoded(encoded)
+    assert isinstance(matched, Matched)
+    assert 'id="gallery"' in page_of(encoded)
+
+
+def test_principal_components_are_scikit_learn_s():
+    from sklearn.decomposition import PCA
+
+    vectors = make_encoded(make_dataset()).encodings
+    ours, share = principal_components(vectors)
+    pca = PCA(2).fit(vectors)
+    theirs = pca.transform(vectors)
+    assert np.allclose(np.abs(ours), np.abs(theirs), atol=1e-5)
+    assert share == pytest.approx(pca.explained_variance_ratio_.sum(), rel=1e-5)
+    flat, all_of_it = principal_components(np.ones((4, 3), dtype=np.float32))
+    assert not flat.any()
+    assert all_of_it == 1.0
+
+
+def test_domains_beyond_twelve_are_other():
+    names = tuple(f"site {number}" for number in range(30))
+    domain = torch.arange(ROWS) % 30
+    drawn = draw_map(make_encoded(make_dataset(domain=domain, domain_names=names)), most=100)
+    legend = drawn.colourings[0].legend
+    assert len(legend) == 13
+    assert legend[-1][0] == "other"
+    assert sum(number for _, _, number in legend) == drawn.shown == 100
+    looks = [(its.colour, its.hollow) for _, its, _ in legend]
+    assert len(set(looks)) == 13
+
+
+def test_the_caliper_keeps_more_at_higher_temperatures():
+    encoded = make_encoded(make_dataset(), fixed_caliper=0.8)
+    (caption, svg), (love, _) = matched_figures(encoded, match_encoded(encoded))
+    assert "fixed caliper 0.8" in caption
+    assert "standardised mean differences" in love
+    shares = [int(text) for text in re.findall(r"(\d+)% inside the caliper", str(svg))]
+    assert len(shares) == len(TEMPERATURES)
+    assert shares == sorted(shares)
+    assert shares[0] < shares[-1]
+    assert kept(np.array([0.05, 0.5, 0.95]), 0.9).tolist() == [False, True, False]
+    assert kept(np.array([[0.1, 0.2, 0.7], [0.0, 0.05, 0.95]]), 0.9).tolist() == [True, False]
+
+
+def test_a_page_that_would_be_too_large_has_fewer_matches_and_points_and_says_so(monkeypatch):
+    encoded = make_encoded(make_dataset(inputs=torch.rand(ROWS, 3, 96, 96)))
+    whole = page_of(encoded)
+    monkeypatch.setattr("okapi.report.run_page.MOST_BYTES", len(whole) // 2)
+    less = page_of(encoded)
+    assert len(less.encode()) < len(whole) // 2
+    assert less.count("<circle") < whole.count("<circle") == len(encoded.rows)
+    assert re.search(r"Encodings of \d+ samples of 160 that were encoded", less)
+    assert re.search(r"(\d+) of \d+ matched queries", less)[1] != re.search(r"(\d+) of \d+ matched queries", whole)[1]
+
+
+def test_classes_are_called_by_their_names_and_unknown_ones_by_none():
+    dataset = make_dataset(target=torch.where(torch.arange(ROWS) == 0, -1, torch.arange(ROWS) % 3))
+    assert [class_text(dataset, row) for row in range(3)] == [None, "bee", "cow"]
+    assert class_text(make_dataset("multilabel"), 4) == "none"
+    assert class_text(make_dataset("regression"), 0) == "-1"

@@ -1,0 +1,291 @@
+"""``okapi report`` as a user meets it: pages of real runs, in a real browser, and one that follows a run."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from tests.report.folders import write_run
+from tests.training.runs import end, environment, start
+
+from okapi.benchmark import read_results
+from okapi.cli import main
+from okapi.report import write_report
+
+SPLIT = np.repeat(["train", "unlabelled", "id_val", "ood_val", "ood_test"], 48)
+IMG, SCRIPT = "<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>"
+DOMAINS = [IMG, "oslo", SCRIPT, "wien", "bern", "lima"]
+CLASSES = [f"cow {IMG}", SCRIPT, "bee"]
+
+
+def okapi(*words: object) -> int:
+    try:
+        return main([*map(str, words)])
+    except SystemExit as stopped:
+        return int(str(stopped.code))
+
+
+def write_config(folder: Path, **changes: Any) -> Path:
+    """Write a data set with hostile names and a config of Okapi for it; return the config."""
+    rng, rows = np.random.default_rng(0), len(SPLIT)
+    target = np.arange(rows) % 3
+    where = np.select([SPLIT == "unlabelled", np.char.startswith(SPLIT, "ood")], [2, 4], 0) + np.arange(rows) % 2
+    np.savez(
+        folder / "data.npz",
+        x=rng.normal(size=(rows, 4)) + 2 * np.eye(4)[target],
+        y=np.array(CLASSES)[target],
+        split=SPLIT,
+        domain=np.array(DOMAINS)[where],
+        name=np.char.add(f"{SCRIPT} ", np.arange(rows).astype(str)),
+    )
+    content = {
+        "data": {"name": "arrays", "path": str(folder / "data.npz"), "ids": "name"},
+        "model": {"name": "mlp", "hidden": [8], "out_features": 4},
+        "algorithm": {"name": "okapi", "k": 2, "fixed_caliper": 0.95, "std_caliper": None, "bank": 64},
+        "training": {"steps": 20, "validate_every": 5, "checkpoint_every": 20, "log_every": 5, "learning_rate": 0.02},
+    }
+    for section, its in changes.items():
+        content[section] |= its
+    (folder / "okapi.yaml").write_text(yaml.safe_dump(content))
+    return folder / "okapi.yaml"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Two runs with other seeds, of which one was evaluated on its test split."""
+    folder = tmp_path_factory.mktemp("runs")
+    config = write_config(folder)
+    for seed in (0, 1):
+        assert okapi("train", config, "--out", folder / f"okapi-{seed}", "--seed", seed) == 0
+    assert okapi("evaluate", folder / "okapi-0", "--split", "ood_test", "--split", "id_val") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(runs) -> str:
+    before = {path: path.read_bytes() for path in runs.glob("okapi-*/*") if path.is_file()}
+    out = runs / "report.html"
+    assert okapi("report", runs / "okapi-0", runs / "okapi-1", "--out", out) == 0
+    assert before == {path: path.read_bytes() for path in before}  # no test split is opened, nothing is written down
+    return out.read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_numbers_of_results_json(runs, page):
+    results = json.loads((runs / "okapi-0" / "results.json").read_text())
+    (record,) = [its for its in results["evaluations"] if its["split"] == "ood_test"]
+    assert f"{record['figures']['accuracy']:.4f}" in page
+    assert f"{results['selection']['figures']['ood_val']['accuracy']:.4f}" in page
+    for domain in record["domains"]:
+        assert f">{domain['accuracy']:.4f}<" in page
+    table = pd.read_parquet(runs / "okapi-0" / "predictions-ood_test.parquet")
+    right = (table.target == table.prediction).groupby(table.domain).mean()
+    assert sorted(domain["accuracy"] for domain in record["domains"]) == pytest.approx(sorted(right))
+    assert "ood_test has been opened once" in page
+    for caption in ("Loss", "Supervised loss", "Match rate", "Propensity accuracy", "Accuracy on ood_val"):
+        assert f'aria-label="{caption}"' in page
+    assert len(page.encode()) < 5_000_000
+
+
+def test_text_of_users_reaches_the_page_escaped(page):
+    assert "<img src=x" not in page
+    assert page.count("</script>") == page.count("<script>") == 1
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_loads_at_all_widths_and_themes(open_page, page, width, scheme):
+    opened = open_page(page, width, scheme)
+    wide = opened.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]")
+    assert max(wide) <= width
+    assert opened.title() == "2 runs"
+    assert SCRIPT in opened.locator("#gallery-list").inner_text()
+    dark = opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(24, 21, 19)"
+    assert dark == (scheme == "dark")
+    for place in ("#curves svg", "#matching svg", "#map svg", ".confusion", "#worst-domains table"):
+        assert opened.locator(place).first.is_visible()
+    named = "e.labels?.length || e.alt || e.getAttribute('aria-label')"
+    unnamed = f"[...document.querySelectorAll('select, input, img, svg')].filter(e => !({named}))"
+    assert opened.evaluate(f"{unnamed}.length") == 0
+
+
+@pytest.mark.browser
+def test_filters_and_order_change_what_is_shown(open_page, page):
+    opened = open_page(page)
+    controls = opened.locator("#gallery-controls")
+    visible = "#gallery-list > li:visible"
+    total = opened.locator("#gallery-list > li").count()
+    assert opened.locator("#gallery-count").inner_text() == f"{total} queries"
+    assert opened.locator(visible).count() == min(24, total)
+    opened.get_by_role("button", name="Show all").click()
+    assert opened.locator(visible).count() == total
+
+    controls.get_by_label("Domain").select_option(label=IMG)
+    shown = opened.locator(visible).count()
+    assert 0 < shown < total
+    assert opened.locator("#gallery-count").inner_text() == f"{shown} of {total} queries"
+    domains = opened.locator(f"{visible} .query .about span:not(.id)").all_inner_texts()
+    assert set(domains) == {IMG}
+    controls.get_by_label("Class").select_option(label="bee")
+    assert set(opened.locator(f"{visible} .query .class").all_inner_texts()) == {"bee"}
+    controls.get_by_label("Domain").select_option("")
+    controls.get_by_label("Class").select_option("")
+
+    controls.get_by_label("Matches").select_option("right")
+    assert opened.locator(f"{visible} .match.wrong").count() == 0
+    right = opened.locator(visible).count()
+    controls.get_by_label("Matches").select_option("wrong")
+    assert opened.locator(f"{visible}:not(:has(.match.wrong))").count() == 0
+    assert right + opened.locator(visible).count() == total
+    controls.get_by_label("Matches").select_option("")
+
+    order = controls.get_by_label("Order")
+    number = "Number(e.querySelector('.match .distance').textContent.replace(/[^0-9.]/g, ''))"
+    nearest = f"[...document.querySelectorAll('#gallery-list > li')].map(e => {number})"
+    drawn = opened.evaluate(nearest)
+    order.focus()
+    opened.keyboard.press("ArrowDown")  # by keyboard, too
+    assert opened.evaluate(nearest) == sorted(drawn) != drawn
+    order.select_option("far")
+    assert opened.evaluate(nearest) == sorted(drawn, reverse=True)
+    order.select_option("")
+    assert opened.evaluate(nearest) == drawn
+
+
+@pytest.mark.browser
+def test_the_map_is_coloured_by_what_is_chosen(open_page, page):
+    opened = open_page(page)
+    colours = (
+        "[...document.querySelectorAll('#map circle')].map(e => getComputedStyle(e).fill + getComputedStyle(e).stroke)"
+    )
+    by_domain = opened.evaluate(colours)
+    opened.get_by_role("radio", name="class").check()
+    by_class = opened.evaluate(colours)
+    assert by_domain != by_class
+    assert len(set(by_domain)) == 6
+    assert len(set(by_class)) == 3
+    assert opened.locator(".key:visible li").all_inner_texts()[-1].split()[0] == "cow"
+    opened.locator("#map circle").first.hover(force=True)
+    assert SCRIPT in opened.locator("#map-sample").inner_text()
+
+
+def test_a_benchmark_s_table_is_the_page_s(runs, tmp_path):
+    (tmp_path / "configs").mkdir()
+    content = yaml.safe_load((runs / "okapi.yaml").read_text())
+    for name, algorithm in (("erm", {"name": "erm"}), ("okapi", content["algorithm"])):
+        (tmp_path / "configs" / f"{name}.yaml").write_text(yaml.safe_dump({**content, "algorithm": algorithm}))
+    command = [sys.executable, "-m", "okapi", "benchmark", tmp_path / "configs", "--out", tmp_path / "bench"]
+    done = subprocess.run([*map(str, command), "--workers", "2"], env=environment(tmp_path), capture_output=True)
+    assert done.returncode == 0, done.stderr
+    write_report([tmp_path / "bench"], tmp_path / "report.html", samples=0)
+    page = (tmp_path / "report.html").read_text()
+    results = read_results(tmp_path / "bench")
+    table = results.table()
+    for row in table.rows:
+        for entry in row:
+            assert f">{entry.text}<" in page.replace("&#43;", "+")
+    numbers = pd.read_csv(tmp_path / "bench" / "table.csv")
+    assert [f"{mean:.3f} (–)" for mean in numbers["mean"]] == [row[1].text for row in table.rows]
+    assert "Encodings of" not in page
+
+
+@pytest.mark.browser
+def test_pictures_of_the_built_in_data_are_shown(open_page, tmp_path):
+    config = Path(__file__).parents[2] / "configs" / "sites" / "okapi.yaml"
+    short = ["--training.steps", 2, "--training.labelled_batch", 16, "--training.unlabelled_batch", 16]
+    assert okapi("train", config, "--out", tmp_path / "run", *short, "--model.width", 4) == 0
+    assert okapi("report", tmp_path / "run", "--out", tmp_path / "report.html", "--samples", 240) == 0
+    opened = open_page((tmp_path / "report.html").read_text(), width=360)
+    images = opened.locator("#gallery-list > li").first.locator("img")
+    assert images.count() == 6
+    for number in range(6):
+        images.nth(number).evaluate("image => image.decode()")
+        assert images.nth(number).evaluate("image => image.naturalWidth") == 32
+    assert "No split of run has been evaluated" in opened.locator(".note").first.inner_text()
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_page_follows_a_run_to_its_end(tmp_path):
+    folder, out = tmp_path / "run", tmp_path / "live.html"
+    env = environment(tmp_path)
+    config = write_config(tmp_path, training={"steps": 1500, "validate_every": 500, "log_every": 2})
+    training = start([config, "--out", folder], env)
+    while not (folder / "metrics.csv").exists():
+        assert training.poll() is None, training.communicate()
+        time.sleep(0.02)
+    following = live(folder, out, env)
+    seen = set()
+    while following.poll() is None:
+        if out.exists() and (text := out.read_text(encoding="utf-8")).endswith("</html>"):  # never half of it
+            seen.add((re.search(r"step \d+ of 1500", text) or [""])[0] if 'http-equiv="refresh"' in text else "final")
+        time.sleep(0.05)
+    said, errors = following.communicate()
+    end(training)
+    assert following.returncode == 0, errors
+    assert f"in {out}" in errors.splitlines()[0]
+    assert f"Page: {out}" in said
+    assert any(text.startswith("step ") for text in seen), seen
+    text = out.read_text(encoding="utf-8")
+    assert 'http-equiv="refresh"' not in text
+    assert 'id="gallery-list"' in text
+
+
+def test_following_stops_cleanly(tmp_path):
+    run, out = write_run(tmp_path / "run", steps=100, done=30), tmp_path / "live.html"
+    following = live(run, out, environment(tmp_path))
+    while not out.exists():
+        assert following.poll() is None, following.communicate()
+        time.sleep(0.05)
+    assert 'http-equiv="refresh"' in out.read_text()
+    assert "step 30 of 100, 35 s left" in out.read_text()
+    os.kill(following.pid, signal.SIGINT)
+    _, errors = following.communicate(timeout=60)
+    assert following.returncode == 130
+    assert errors.splitlines()[-1] == "okapi: stopped"
+    assert 'http-equiv="refresh"' not in out.read_text()
+    assert "no longer followed" in out.read_text()
+
+
+def live(run: Path, out: Path, env: dict[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "okapi", "report", "--live", str(run), "--out", str(out)]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "DIR is missing"),
+        (["nowhere"], "nowhere does not exist"),
+        (["empty"], "empty holds no run: it has no config.yaml"),
+        (["run", "--out", "page.pdf"], "cannot write '.pdf'"),
+        (["run", "--samples", "-1"], "--samples must be at least 0, got -1"),
+        (["run", "--run", "empty"], "run must be a finished run: empty holds no run"),
+        (["run", "--sample", "1"], "unknown option --sample; did you mean --samples"),
+    ],
+)
+def test_bad_usage_is_one_sentence(tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    assert okapi("report", *words) == 2
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert said in errors[-1]
+    assert "Traceback" not in "".join(errors)
+
+
+def test_a_run_without_its_data_or_weights_has_a_page_that_says_so(runs, tmp_path, capsys):
+    run = write_run(tmp_path / "run")
+    assert okapi("report", run, "--out", tmp_path / "report.html") == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "Matches and map of run are missing" in page
+    assert "0.8000" in page
