@@ -41,6 +41,11 @@ class OkapiSettings:
         The prognostic caliper: greatest distance of the outcomes in a pair, labels where they are known and the
         momentum model's predictions elsewhere. Of classes and labels the Euclidean distance of their probabilities; of
         numbers in standard deviations.
+    outcome_neighbours : int
+        With a prognostic caliper: how many past unlabelled samples, the nearest ones, have a say in what is predicted
+        of an unlabelled one.
+    outcome_alignment : bool
+        With a prognostic caliper: whether predicted classes are made as frequent as the labels.
     temperature : float > 0
         Divides the logits of the propensities.
     domain : {"binary", "label"}
@@ -70,6 +75,8 @@ class OkapiSettings:
     std_caliper: float | None = 0.2
     caliper_scale: Literal["probability", "logit"] = "probability"
     outcome_caliper: float | None = None
+    outcome_neighbours: int = 0
+    outcome_alignment: bool = False
     temperature: float = 1.0
     domain: Literal["binary", "label"] = "binary"
     direction: tuple[int, int] | None = None
@@ -121,6 +128,8 @@ class Okapi(Algorithm):
             direction=own.direction,
             outcome_caliper=own.outcome_caliper,
             outcomes=OUTCOMES[task.kind],
+            outcome_neighbours=own.outcome_neighbours,
+            outcome_alignment=own.outcome_alignment,
             temperature=own.temperature,
             queries=own.queries,
             bank=own.bank,

@@ -54,6 +54,10 @@ class CrossDomainConsistency(nn.Module):
     outcomes : {"classes", "numbers", "labels"}
         What ``head`` predicts, and ``outcome_caliper`` compares: probabilities of classes; numbers, in standard
         deviations of those that are known; probabilities of labels.
+    outcome_neighbours : int
+        How many past samples have a say in what is predicted of a new one, for ``outcome_caliper`` only.
+    outcome_alignment : bool
+        Whether predicted classes are made as frequent as those known, for ``outcome_caliper`` only.
     temperature : float > 0
         Divides the logits of the propensities.
     queries : {"momentum", "online"}
@@ -96,6 +100,8 @@ class CrossDomainConsistency(nn.Module):
         direction: tuple[int, int] | None = None,
         outcome_caliper: float | None = None,
         outcomes: OutcomeKind = "classes",
+        outcome_neighbours: int = 0,
+        outcome_alignment: bool = False,
         temperature: float = 1.0,
         queries: Literal["momentum", "online"] = "momentum",
         bank: int = 16_384,
@@ -138,7 +144,8 @@ class CrossDomainConsistency(nn.Module):
         if self.on_predictions and head is not None:
             self.predictions = MemoryBank(bank, (_width(head, "head"),), dtype)
         if self.by_outcome and head is not None:
-            self.outcomes = OutcomeBank(bank, _width(head, "head"), outcomes, dtype)
+            refining: dict[str, Any] = {"neighbours": outcome_neighbours, "aligned": outcome_alignment}
+            self.outcomes = OutcomeBank(bank, _width(head, "head"), outcomes, dtype, **refining)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.register_buffer("updated_at", torch.full((), -1, dtype=torch.int64))
 
@@ -212,6 +219,7 @@ class CrossDomainConsistency(nn.Module):
         if self.by_outcome:
             said = self.momentum_head(raw)
             new_outcome = self.outcomes.of(said, outcome if key_domain is None else key_outcome)
+            new_outcome = self.outcomes.refined(new_outcome, new, self.encodings.rows())
             query_outcome = new_outcome if key_domain is None else self.outcomes.of(_present(prediction), outcome)
             outcomes = self.outcomes.compared(query_outcome, new_outcome)
         matches = caliper_nn(

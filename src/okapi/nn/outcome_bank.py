@@ -5,17 +5,20 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from okapi.matching import caliper_nn
 from okapi.nn.distributed import gather
 from okapi.nn.memory_bank import MemoryBank
 
 OutcomeKind: TypeAlias = Literal["classes", "numbers", "labels"]
+LEAST = 1e-6  # a class that is predicted less often than this is not made frequent
 
 
 class Outcome(NamedTuple):
-    """Outcomes (n, C), and which rows (n,) are known, not predicted."""
+    """Outcomes (n, C), which rows (n,) are known, not predicted, and what was predicted of them all."""
 
     values: Tensor
     known: Tensor
+    said: Tensor
 
 
 class OutcomeBank(nn.Module):
@@ -29,14 +32,35 @@ class OutcomeBank(nn.Module):
     kind : {"classes", "numbers", "labels"}
         What a prediction is: logits of classes, numbers, or a logit of each label.
     dtype : torch.dtype
+    neighbours : int
+        How many past samples, whose outcomes are not known either, have a say in the outcome of a new one: the nearest
+        by encoding. A prediction is then the mean of its own and theirs, which is steadier where samples cluster.
+    aligned : bool
+        Whether predicted classes are made as frequent, over the bank, as those known: each probability is multiplied by
+        how frequent its class is among the known over how frequent it is predicted to be.
     """
 
-    def __init__(self, capacity: int, width: int, kind: OutcomeKind, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        width: int,
+        kind: OutcomeKind,
+        dtype: torch.dtype = torch.float32,
+        *,
+        neighbours: int = 0,
+        aligned: bool = False,
+    ) -> None:
         super().__init__()
+        if neighbours < 0:
+            raise ValueError(f"outcome_neighbours must be at least 0, got {neighbours}")
+        if aligned and kind != "classes":
+            raise ValueError(f"outcome_alignment is for classes, outcomes are {kind}")
         if kind not in ("classes", "numbers", "labels"):
             raise ValueError(f"outcomes must be 'classes', 'numbers' or 'labels', got {kind!r}")
-        self.kind, self.width = kind, width
+        self.kind, self.width, self.neighbours, self.aligned = kind, width, neighbours, aligned
         self.values = MemoryBank(capacity, (width,), dtype)
+        if aligned:
+            self.said = MemoryBank(capacity, (width,), dtype)  # predictions as they were
         self.known = MemoryBank(capacity, dtype=torch.bool)
 
     def check(self, outcome: Tensor | None, count: int, name: str) -> None:
@@ -47,12 +71,49 @@ class OutcomeBank(nn.Module):
     @torch.no_grad()
     def of(self, prediction: Tensor, outcome: Tensor | None) -> Outcome:
         """Return what is known, and what the prediction (n, C) says of the rest, of the samples of all ranks."""
-        values = predicted_outcome(prediction.to(self.values.slots.dtype), self.kind)
+        values = said = predicted_outcome(prediction.to(self.values.slots.dtype), self.kind)
         known = torch.zeros(len(values), dtype=torch.bool, device=values.device)
         if outcome is not None:
             known = ~outcome.isnan().any(1)
             values = torch.where(known[:, None], outcome.to(values.dtype), values)
-        return Outcome(torch.cat(gather(values)), torch.cat(gather(known)))
+        return Outcome(*(torch.cat(gather(part)) for part in (values, known, said)))
+
+    @torch.no_grad()
+    def refined(self, new: Outcome, encoding: Tensor, past: Tensor) -> Outcome:
+        """Return outcomes whose predictions are aligned, and smoothed over neighbours, as far as the settings say.
+
+        Parameters
+        ----------
+        new : Outcome
+        encoding : tensor (n, d)
+            Of the new samples.
+        past : tensor (m, d)
+            Of those in the bank.
+        """
+        open_ = ~new.known
+        values = new.values.clone()
+        if self.aligned and new.known.any() and open_.any():
+            values[open_] = self._aligned(values[open_], new)
+        rest = (~self.known.rows()).nonzero()[:, 0]
+        if self.neighbours and open_.any() and len(rest) >= self.neighbours:
+            asking = open_.nonzero()[:, 0]
+            near = caliper_nn(
+                encoding[asking],
+                past[rest],
+                query_domain=torch.zeros_like(asking),  # of one pool, but any of them may be a neighbour
+                key_domain=torch.ones_like(rest),
+                k=self.neighbours,
+            ).key
+            theirs = self.values.rows()[rest[near]].sum(1)
+            values[open_] = (values[open_] + theirs) / (self.neighbours + 1)
+        return new._replace(values=values)
+
+    def _aligned(self, values: Tensor, new: Outcome) -> Tensor:
+        known = torch.cat([new.known, self.known.rows()])
+        wanted = torch.cat([new.values, self.values.rows()])[known].mean(0)
+        found = torch.cat([new.said, self.said.rows()])[~known].mean(0)
+        scaled = values * (wanted / found.clamp(min=LEAST))
+        return scaled / scaled.sum(1, keepdim=True).clamp(min=LEAST)
 
     def compared(self, query: Outcome, new: Outcome) -> dict[str, Tensor]:
         """Return outcomes of queries and of keys, new ones and those of the bank, as ``caliper_nn`` takes them."""
@@ -68,6 +129,8 @@ class OutcomeBank(nn.Module):
         """Overwrite the oldest outcomes."""
         self.values.push(new.values)
         self.known.push(new.known)
+        if self.aligned:
+            self.said.push(new.said)
 
 
 def predicted_outcome(prediction: Tensor, kind: OutcomeKind) -> Tensor:
