@@ -83,6 +83,9 @@ METHODS: dict[str, Overrides] = {
     for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     for method in ("fixmatch", "okapi", "offline_okapi")
 }
+PROGNOSTIC = of_algorithm(
+    fixed_caliper=None, outcome_caliper=0.8, outcome_neighbours=10, outcome_alignment=True, weight=5.0
+)
 RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}
 RESNET_50 = {"model.backbone": "resnet-50", "model.pretrained": "microsoft/resnet-50"}
 
@@ -110,6 +113,20 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
         f"{data}/erm_fully_labelled": (f"{data}/erm", {"data.fully_labelled": True})
         for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits")
     },
+    **{
+        f"{data}/okapi_no_calipers": (f"{data}/okapi", {"algorithm.fixed_caliper": None})
+        for data in ("pacs_features", "lsms", "sentiment", "digits")
+    },
+    **{
+        f"{data}/okapi_paper": (f"{data}/okapi", of_algorithm(std_caliper=0.2, scorer_learning_rate=None))
+        for data in ("pacs_features", "lsms", "sentiment", "digits")
+    },
+    **{
+        f"{data}/okapi_prognostic": (f"{data}/okapi", PROGNOSTIC)
+        for data in ("pacs_features", "sentiment", "digits")
+    },
+    "sites/okapi_prognostic": ("sites/okapi", PROGNOSTIC | {"algorithm.std_caliper": None}),
+    "lsms/okapi_prognostic": ("lsms/okapi", of_algorithm(fixed_caliper=None, outcome_caliper=0.5)),
 }
 # fmt: on
 
