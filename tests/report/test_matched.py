@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 import torch
 from tests.report.samples import ROWS, SPLIT, make_dataset, make_encoded, make_settings
+from tests.training import small_data
+from tests.training.small_data import Recorded
 
 from okapi.data.text import Texts, TokenSettings
 from okapi.matching import CaliperMatcher
+from okapi.report import write_report
 from okapi.report.embedding_map import draw_map, principal_components
 from okapi.report.gallery import make_gallery
 from okapi.report.matched import OPEN, Matched, class_text, domain_text, match_encoded, sample_rows
 from okapi.report.matched_figures import TEMPERATURES, kept, matched_figures
 from okapi.report.run_page import Looked, report_page
 from okapi.report.runs import Gathered
+from okapi.training import train
 
 
 def page_of(encoded) -> str:
@@ -213,3 +217,14 @@ def test_classes_are_called_by_their_names_and_unknown_ones_by_none():
     assert [class_text(dataset, row) for row in range(3)] == [None, "bee", "cow"]
     assert class_text(make_dataset("multilabel"), 4) == "none"
     assert class_text(make_dataset("regression"), 0) == "-1"
+
+
+def test_no_sample_of_a_test_split_is_read(tmp_path, monkeypatch):
+    inputs = Recorded(torch.randn(small_data.ROWS, 5))
+    small_data.register(monkeypatch, inputs=inputs)
+    train(small_data.config({"name": "okapi", "k": 1, "bank": 16, "domain": "label"}), tmp_path / "run")
+    inputs.read.clear()
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    assert len(set(inputs.read)) > 10
+    assert not set(inputs.read) & small_data.TEST_ROWS
+    assert 'id="map"' in (tmp_path / "report.html").read_text()

@@ -8,8 +8,11 @@ import pandas as pd
 import pytest
 from tests.report.folders import evaluation, write_predictions, write_run
 
+from okapi.benchmark import make_grid
+from okapi.benchmark.plan import settle
 from okapi.report.confusion import MOST_CLASSES, read_confusion
 from okapi.report.curves import MOST_POINTS, draw_curves
+from okapi.report.live import goes_on
 from okapi.report.run_page import choose_run, report_page
 from okapi.report.run_tables import about_split, chosen_split, group_tables, runs_table
 from okapi.report.runs import gather, read_metrics, read_record, seconds_left
@@ -117,6 +120,8 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path):
     record = read_record(run)
     assert (record.step, record.steps, record.is_finished) == (30, 100, False)
     assert seconds_left(record) == pytest.approx(35)
+    assert seconds_left(read_record(write_run(tmp_path / "early", done=10))) is None  # no pace yet
+    assert seconds_left(read_record(write_run(tmp_path / "new", done=0))) is None
     assert cells(runs_table([record]))[0][3] == "not finished: step 30 of 100"
     with pytest.raises(ValueError, match="run must be a finished run"):
         choose_run(gather([run]), run)
@@ -231,3 +236,14 @@ def test_labels_numbers_and_damaged_files_of_predictions(tmp_path):
     assert "its columns are not those of predictions" in read_confusion(record, "id_val").notes[0]
     (record.path / "predictions-id_val.parquet").write_bytes(b"PAR1 no more")
     assert "cannot be read" in read_confusion(record, "id_val").notes[0]
+
+
+def test_a_benchmark_whose_runs_wait_goes_on_and_has_a_page(tmp_path):
+    config = tmp_path / "erm.yaml"
+    config.write_text("data: {name: sites}\nmodel: {name: mlp}\nalgorithm: {name: erm}\ntraining: {steps: 5}\n")
+    settle(make_grid([config], seeds=[0, 1]), tmp_path / "bench")
+    gathered = gather([tmp_path / "bench"])
+    assert goes_on(gathered)
+    assert "2 of 2 runs are not finished" in report_page(gathered, choose_run(gathered))
+    assert not goes_on(gather([write_run(tmp_path / "run")]))
+    assert goes_on(gather([write_run(tmp_path / "half", done=20)]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from okapi.data import check_output, write_text
 from okapi.report.run_page import SAMPLES, report_page, write_report
-from okapi.report.runs import RunRecord, gather, seconds_left
+from okapi.report.runs import Gathered, RunRecord, gather, seconds_left
 from okapi.report.terminal import stderr
 
 EVERY = 3.0  # seconds
@@ -41,22 +41,29 @@ def follow(
     gathered = gather(folders)
     stderr().print(f"Following {', '.join(map(str, folders))} in {out}; Ctrl-C stops", soft_wrap=True)
     try:
-        while unfinished := [record for record in gathered.runs if record.run.state == "begun"]:
-            write_text(out, report_page(gathered, refresh=max(1, round(every)), progress=_progress(unfinished)))
+        while goes_on(gathered):
+            write_text(out, report_page(gathered, refresh=max(1, round(every)), progress=_progress(gathered)))
             time.sleep(every)
             gathered = gather(folders)
     except KeyboardInterrupt:
-        stopped = [record for record in gathered.runs if record.run.state == "begun"]
-        write_text(out, report_page(gathered, progress=f"{_progress(stopped)}; no longer followed"))
+        write_text(out, report_page(gathered, progress=f"{_progress(gathered)}; no longer followed"))
         raise
     write_report(folders, out, run=run, samples=samples, overrides=overrides)
 
 
-def _progress(records: Sequence[RunRecord]) -> str:
+def goes_on(gathered: Gathered) -> bool:
+    """Return whether a run has begun and not ended, or a benchmark has runs that have not begun."""
+    waiting = any(run.state == "waiting" for results in gathered.benchmarks for run in results.runs)
+    return waiting or any(record.run.state == "begun" for record in gathered.runs)
+
+
+def _progress(gathered: Gathered) -> str:
     """Return how far runs are that go on: step 300 of 600, 2 min left."""
-    if len(records) != 1:
-        return f"{len(records)} runs go on"
-    record = records[0]
+    begun = [record for record in gathered.runs if record.run.state == "begun"]
+    waiting = sum(run.state == "waiting" for results in gathered.benchmarks for run in results.runs)
+    if len(begun) != 1:
+        return f"{len(begun)} runs go on" + (f", {waiting} wait" if waiting else "")
+    record = begun[0]
     text = f"step {record.step} of {record.steps or '?'}"
     quiet = _quiet(record)
     if quiet > _QUIET:

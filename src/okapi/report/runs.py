@@ -180,8 +180,8 @@ def seconds_left(record: RunRecord) -> float | None:
     """Return how long the rest of a run takes at the pace of its last steps, or None where that is not known."""
     try:
         timings = pd.read_csv(record.path / "timings.csv", on_bad_lines="skip").tail(20)
-        took, last = float(timings["seconds"].iloc[1:].sum()), timings["step"].astype(float)
-        pace = took / (last.iloc[-1] - last.iloc[0])
+        took, last = float(timings["seconds"].iloc[1:].sum()), timings["step"]
+        pace = took / (float(last.iloc[-1]) - float(last.iloc[0]))
     except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError):
         return None
     left = pace * ((record.steps or 0) - record.step)
@@ -276,7 +276,12 @@ def _with_methods(records: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def _notes(records: Sequence[RunRecord]) -> list[str]:
-    notes = [f"{record.name}: {record.run.reason}" for record in records if record.run.reason]
+    notes = []
+    if failed := [record.name for record in records if record.run.state == "failed"]:
+        some = ", ".join(failed[:5]) + (" and others" if len(failed) > 5 else "")
+        notes.append(
+            f"{len(failed)} of {len(records)} runs failed or cannot be read: {some}. The table of runs says why."
+        )
     versions = {str(record.run.results.get("okapi")) for record in records if record.is_finished} - {__version__}
     if versions:
         notes.append(f"Some runs are of okapi {', '.join(sorted(versions))}; this page was made by {__version__}.")
