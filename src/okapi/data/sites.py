@@ -38,7 +38,7 @@ class SitesSettings:
     its own. Each digit is used in one split only, so that no stroke of the pen is learnt and asked for.
 
     The default difficulty was fixed by the numbers of ERM alone, before another method was run on these data, as the
-    least of 1, 1.25 and 1.5 at which ERM loses 15 points from id_test to ood_test (``benchmarks/sites.py``).
+    least of 0.75, 1, 1.25 and 1.5 at which ERM loses 15 points from id_test to ood_test (``benchmarks/sites.py``).
 
     Parameters
     ----------
