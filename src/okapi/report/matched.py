@@ -14,11 +14,11 @@ from torch import Tensor
 from okapi.algorithms.offline_okapi import offline_outcomes
 from okapi.data.dataset import DATA, Dataset
 from okapi.matching import Balance, Matches, Propensity, SeparableDomainsWarning, balance, caliper_nn
-from okapi.models import Network
 from okapi.training.config import Config
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN
 from okapi.training.finished import read_run
+from okapi.training.offline import encode_rows
 from okapi.training.parts import build_network
 
 OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
@@ -105,7 +105,8 @@ def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = 
     dataset.check()
     rows = sample_rows(dataset, samples, config.seed)
     network = build_network(config, dataset, run.folder.model)
-    encodings, predictions = _encode(network, dataset, rows, config.training.evaluation_batch)
+    batch = config.training.evaluation_batch
+    encodings, predictions = encode_rows(network, dataset, torch.from_numpy(rows), batch, find_device("auto"))
     notes = list(run.notes)
     bad = ~(encodings.isfinite().all(1) & predictions.isfinite().all(1))
     if bad.any():
@@ -128,20 +129,6 @@ def sample_rows(dataset: Dataset, samples: int, seed: int) -> NDArray[np.int64]:
         taken[split] += min(len(rows[split]) - taken[split], samples - sum(taken.values()))
     rng = np.random.default_rng(seed)
     return np.concatenate([np.sort(rng.choice(rows[split], taken[split], replace=False)) for split in OPEN])
-
-
-@torch.no_grad()
-def _encode(network: Network, dataset: Dataset, rows: NDArray[np.int64], batch: int) -> tuple[Tensor, Tensor]:
-    device = find_device("auto")
-    network.to(device).eval()
-    encodings, predictions = [], []
-    for part in torch.from_numpy(rows).split(batch):
-        inputs = dataset.read(part.tolist())
-        moved = inputs.to(device) if isinstance(inputs, Tensor) else {k: v.to(device) for k, v in inputs.items()}
-        output = network(moved)
-        encodings.append(output.encoding.float().cpu())
-        predictions.append(output.prediction.float().cpu())
-    return torch.cat(encodings), torch.cat(predictions)
 
 
 def match_encoded(encoded: Encoded) -> Matched | str:

@@ -1,6 +1,5 @@
 """Matches for offline Okapi: found once, from the encodings of a model that was trained before."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -40,14 +39,14 @@ def read_matches(config: Config, dataset: Dataset, run: RunDirectory, device: to
 def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tensor:
     """Encode the labelled and the unlabelled samples with the trained model and match them."""
     erm_config = _erm_config(config)
-    network = build_network(erm_config, dataset, _erm_run(config).model).to(device)
+    network = build_network(erm_config, dataset, _erm_run(config).model)
     pools = [dataset.rows("train"), dataset.rows("unlabelled")]
     rows = torch.cat(pools)
     if config.algorithm.domain == "binary":
         domain = torch.cat([torch.full_like(pool, number) for number, pool in enumerate(pools)])
     else:
         domain = dataset.domain[rows]
-    encodings, predictions = _encode(network, dataset, rows.split(config.training.evaluation_batch), device)
+    encodings, predictions = encode_rows(network, dataset, rows, config.training.evaluation_batch, device)
     outcome = None
     if config.algorithm.outcome_caliper is not None:
         outcome = offline_outcomes(dataset.task, predictions, dataset.target[pools[0]])
@@ -58,12 +57,14 @@ def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tens
 
 
 @torch.no_grad()
-def _encode(network: Network, dataset: Dataset, parts: Iterable[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return encodings and predictions of some rows."""
-    network.eval()
+def encode_rows(
+    network: Network, dataset: Dataset, rows: Tensor, batch: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return encodings (n, d) and predictions (n, outputs), on the host, of some rows (n,), a batch at a time."""
+    network.to(device).eval()
     encodings, predictions = [], []
-    for rows in parts:
-        inputs = dataset.read(rows.tolist())
+    for part in rows.split(batch):
+        inputs = dataset.read(part.tolist())
         moved = inputs.to(device) if isinstance(inputs, Tensor) else {k: v.to(device) for k, v in inputs.items()}
         output = network(moved)
         encodings.append(output.encoding.float().cpu())
