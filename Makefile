@@ -11,7 +11,7 @@ demo: $(INSTALLED)
 	$(BIN)/okapi demo --out $(DEMO_OUT)
 
 test: $(INSTALLED) lint browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

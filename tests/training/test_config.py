@@ -42,7 +42,7 @@ def test_a_file_and_overrides_become_typed_settings(tmp_path):
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_configs_that_come_with_okapi_are_read_and_read_back(path, tmp_path):
     config = read_config(path)
-    assert config.names["algorithm"] == path.stem
+    assert path.stem.startswith(config.names["algorithm"])
     (tmp_path / "all.yaml").write_text(config.as_yaml())
     again = read_config(tmp_path / "all.yaml")
     assert again == config
@@ -51,7 +51,7 @@ def test_configs_that_come_with_okapi_are_read_and_read_back(path, tmp_path):
 
 def test_the_configs_of_one_data_set_differ_in_the_algorithm_only():
     configs = [read_config(path).as_dict() for path in FOLDER.glob("*.yaml")]
-    assert len(configs) == 4
+    assert len(configs) >= 4
     for config in configs[1:]:
         assert all(line.startswith("algorithm.") for line in differences(configs[0], config))
 
