@@ -248,8 +248,8 @@ def test_balance_of_matched_samples_is_that_of_each_direction():
     query, keys = torch.randn(6, 3, dtype=torch.float64), torch.randn(8, 3, dtype=torch.float64)
     matches = Matches(torch.tensor([0, 1, 3]), torch.tensor([[1, 2], [0, 0], [4, 7]]), torch.zeros(3, 2))
     domain = torch.tensor([0, 0, 1, 1, 1, 0])
-    first = (query[:2].mean(0) - (keys[1] + keys[2] + 2 * keys[0]) / 4).abs() / keys.std(0)
-    second = (query[3] - (keys[4] + keys[7]) / 2).abs() / keys.std(0)
+    first = (query[:2].mean(0) - (keys[1] + keys[2] + 2 * keys[0]) / 4).abs() / query.std(0, correction=0)
+    second = (query[3] - (keys[4] + keys[7]) / 2).abs() / query.std(0, correction=0)
     expected = (2 * first.mean() + second.mean()) / 3
     assert matched_smd(query, keys, matches, domain) == pytest.approx(expected.item())
     none = Matches(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2))

@@ -23,7 +23,7 @@ def matched_smd(query: Tensor, keys: Tensor, matches: Matches, query_domain: Ten
 
     It is taken apart for the queries of each domain, since the differences of the two directions would cancel, and
     averaged by how many these are; of sets of labels all queries are one group. It is divided by the deviation of all
-    keys. NaN without matches.
+    queries, matched or not: that of all keys would cost as much as the matching. NaN without matches.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def matched_smd(query: Tensor, keys: Tensor, matches: Matches, query_domain: Ten
     apart = query[matches.query] - keys[matches.key].mean(1)
     group = query_domain[matches.query] if query_domain.ndim == 1 else torch.zeros_like(matches.query)
     total = apart.new_zeros(int(group.max()) + 1, apart.shape[1]).index_add_(0, group, apart)
-    deviation = keys.std(0)
+    deviation = query.std(0, correction=0)
     varying = deviation > 0
     # A group's mean, times its share of the queries, is its sum over all of them.
     return (total.abs().sum(0) / len(group))[varying].div(deviation[varying]).mean()
