@@ -1,5 +1,6 @@
 """caliper_nn against a brute-force oracle, scikit-learn, and its own invariances."""
 
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from tests.matching.oracle import brute_force
 
-from okapi.matching import caliper_nn, plans, score_plan, search
+from okapi.matching import caliper_nn, outcome_plan, plans, score_plan, search
 
 KINDS = ("two domains", "many domains", "sets")
 
@@ -50,6 +51,27 @@ def assert_same(matches, expected):
         np.testing.assert_allclose(matches.distance, [distances for *_, distances in expected], rtol=1e-12)
 
 
+@contextmanager
+def small_blocks(block, chunk, tile_flops):
+    """Cut problems of the tests into many blocks, chunks and tiles."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in (
+            (plans, "NARROW", block),
+            (plans, "WIDE", block),
+            (score_plan, "MIXED_ROWS", block),
+            (score_plan, "ROWS", 3 * block),
+            (score_plan, "TILE_FLOPS", tile_flops),
+            (outcome_plan, "NARROW", block),
+            (outcome_plan, "CHUNK", block),
+            (outcome_plan, "BOXES", chunk),
+            (outcome_plan, "FEW_DOMAINS", 3),
+            (search, "PRODUCT", chunk),
+            (search, "PANEL", 3 * block * chunk),
+        ):
+            patch.setattr(module, name, value)
+        yield
+
+
 settings = st.fixed_dictionaries(
     {
         "k": st.integers(1, 7),
@@ -78,17 +100,7 @@ settings = st.fixed_dictionaries(
 def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk, tile_flops, arguments):
     """Whatever the shapes, domains, ties, calipers, sides that are empty or filtered away, block and chunk sizes."""
     queries, keys, domains = make_problem(np.random.default_rng(seed), n, m, width, kind, ties=ties, offset=offset)
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in (
-            (plans, "NARROW", block),
-            (plans, "WIDE", block),
-            (score_plan, "MIXED_ROWS", block),
-            (score_plan, "ROWS", 3 * block),
-            (score_plan, "TILE_FLOPS", tile_flops),
-            (search, "PRODUCT", chunk),
-            (search, "PANEL", 3 * block * chunk),
-        ):
-            patch.setattr(module, name, value)
+    with small_blocks(block, chunk, tile_flops):
         matches = caliper_nn(queries, keys, **domains, **arguments)
     assert_same(matches, brute_force(queries, keys, **domains, **arguments))
 

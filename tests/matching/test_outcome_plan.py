@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.matching.oracle import brute_force
-from tests.matching.test_caliper_nn import KINDS, assert_same, make_problem, settings
+from tests.matching.test_caliper_nn import KINDS, assert_same, make_problem, settings, small_blocks
 
-from okapi.matching import caliper_nn, outcome_plan, plans, score_plan, search
+from okapi.matching import caliper_nn, outcome_plan
 
 OUTCOMES = ("labels", "probabilities", "numbers", "several numbers", "far from zero")
 
@@ -46,21 +46,7 @@ def test_equals_brute_force(seed, n, m, width, kind, outcome, caliper, domains, 
         "key_outcome": outcomes(rng, m, outcome),
         "outcome_caliper": caliper,
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in (
-            (plans, "NARROW", block),
-            (plans, "WIDE", block),
-            (outcome_plan, "NARROW", block),
-            (outcome_plan, "CHUNK", block),
-            (outcome_plan, "BOXES", chunk),
-            (outcome_plan, "FEW_DOMAINS", 3),
-            (score_plan, "MIXED_ROWS", block),
-            (score_plan, "ROWS", 3 * block),
-            (score_plan, "TILE_FLOPS", tile_flops),
-            (search, "PRODUCT", chunk),
-            (search, "PANEL", 3 * block * chunk),
-        ):
-            patch.setattr(module, name, value)
+    with small_blocks(block, chunk, tile_flops):
         matches = caliper_nn(queries, keys, **given_domains, **arguments)
     assert_same(matches, brute_force(queries, keys, **given_domains, **arguments))
 
