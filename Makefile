@@ -34,7 +34,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $(RUNTIME) $@
 
-# What users have, without what is needed to work on it: half the time.
+# What users have, without what is needed to work on it, which takes longer to install.
 $(RUNTIME): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
