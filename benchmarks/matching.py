@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -44,15 +44,20 @@ class Problem:
     domains: int = 2
     std_caliper: float | None = 0.2
     k: int = 5
+    outcome: Literal["classes", "number"] | None = None
+    outcome_caliper: float | None = None
 
     def __str__(self) -> str:
         caliper = "no std-caliper" if self.std_caliper is None else f"std-caliper {self.std_caliper}"
+        if self.outcome is not None:
+            caliper = f"outcome-caliper {self.outcome_caliper} ({self.outcome})"
         sizes = f"{self.queries:,} x {self.keys:,} x {self.dim}"
         return f"{sizes}, {self.domains} domains, k = {self.k}, {caliper}"
 
 
 LARGE = Problem(queries=4_096, keys=65_536, dim=768)
 SMALL = Problem(queries=5_954, keys=14_046, dim=64)
+CLASSES = 7
 
 
 def draw(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
@@ -61,6 +66,9 @@ def draw(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
     A sample is its cluster's centre (standard normal, 50 clusters) plus standard normal noise plus its domain's
     shift, a random direction of length sqrt(2): a standard deviation within the domain. The propensities are those of
     the linear discriminant between such domains, so two domains lie 1.4 standard deviations apart (AUC about 0.83).
+
+    Outcomes, where there are any, are 7 classes or a standard normal number. Queries have a label, one class of their
+    cluster; keys have a prediction, softmax of twice a standard normal number per class plus 2 for theirs.
     """
     rng = np.random.default_rng(seed)
     n, variance, clusters = problem.queries + problem.keys, 2.0, 50
@@ -70,7 +78,8 @@ def draw(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
     shift = rng.standard_normal((problem.domains, problem.dim), dtype=np.float32)
     shift *= np.sqrt(variance) / np.linalg.norm(shift, axis=1, keepdims=True)
     x = rng.standard_normal((n, problem.dim), dtype=np.float32)
-    x += rng.standard_normal((clusters, problem.dim), dtype=np.float32)[rng.integers(clusters, size=n)]
+    cluster = rng.integers(clusters, size=n)
+    x += rng.standard_normal((clusters, problem.dim), dtype=np.float32)[cluster]
     x += shift[domain]
     logit = (x @ shift.T - (shift**2).sum(axis=1) / 2) / variance
     propensity = np.exp(logit - logit.max(axis=1, keepdims=True))
@@ -78,7 +87,7 @@ def draw(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
     if problem.domains == 2:
         propensity = propensity[:, 1]
     queries, keys = slice(problem.queries), slice(problem.queries, None)
-    return {
+    arrays = {
         "queries": x[queries],
         "keys": x[keys],
         "query_domain": domain[queries],
@@ -86,6 +95,19 @@ def draw(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
         "query_propensity": propensity[queries],
         "key_propensity": propensity[keys],
     }
+    if problem.outcome is not None:
+        outcome = _outcomes(rng, cluster, problem)
+        arrays |= {"query_outcome": outcome[queries], "key_outcome": outcome[keys]}
+    return arrays
+
+
+def _outcomes(rng: np.random.Generator, cluster: np.ndarray, problem: Problem) -> np.ndarray:
+    if problem.outcome == "number":
+        return rng.standard_normal((len(cluster), 1), dtype=np.float32)
+    label = np.eye(CLASSES, dtype=np.float32)[cluster % CLASSES]
+    logit = 2 * rng.standard_normal(label.shape, dtype=np.float32) + 2 * label
+    prediction = np.exp(logit) / np.exp(logit).sum(axis=1, keepdims=True)
+    return np.concatenate([label[: problem.queries], prediction[problem.queries :]])
 
 
 def load(path: Path) -> dict[str, Tensor]:
@@ -100,7 +122,8 @@ Data = dict[str, Tensor]
 
 
 def okapi(data: Data, problem: Problem) -> Tensor:
-    matches = caliper_nn(**data, k=problem.k, std_caliper=problem.std_caliper)
+    calipers = {"std_caliper": problem.std_caliper, "outcome_caliper": problem.outcome_caliper}
+    matches = caliper_nn(**data, k=problem.k, **calipers)
     keys = matches.key.new_full((len(data["queries"]), problem.k), -1)
     keys[matches.query] = matches.key
     return keys
@@ -109,13 +132,17 @@ def okapi(data: Data, problem: Problem) -> Tensor:
 def paper(data: Data, problem: Problem) -> Tensor:
     """Take the smallest of each row of the matrix of distances, masked by that of the propensities; two domains.
 
-    These are the steps of the paper's algorithm, for the one direction there is here.
+    These are the steps of the paper's algorithm, for the one direction there is here; a prognostic caliper takes the
+    place of the std-caliper.
     """
     e_q, e_k = data["query_propensity"], data["key_propensity"]
-    apart = torch.cdist(e_q[:, None], e_k[:, None])
+    if problem.outcome_caliper is None:
+        apart = torch.cdist(e_q[:, None], e_k[:, None])
+        caliper = problem.std_caliper * ((e_q.var() + e_k.var()) / 2).sqrt()
+    else:
+        apart, caliper = _outcomes_apart(data), problem.outcome_caliper
     distance = torch.cdist(data["queries"], data["keys"])
-    if problem.std_caliper is not None:
-        distance[apart > problem.std_caliper * ((e_q.var() + e_k.var()) / 2).sqrt()] = inf
+    distance[apart > caliper] = inf
     nearest = distance.topk(problem.k + SPARE, largest=False)
     return nearest.indices.masked_fill_(nearest.values == inf, -1)
 
@@ -125,8 +152,8 @@ def full_matrix(data: Data, problem: Problem) -> Tensor:
     queries, keys = data["queries"], data["keys"]
     squared = torch.addmm(keys.square().sum(dim=1), queries, keys.T, alpha=-2)
     squared += queries.square().sum(dim=1, keepdim=True)
-    if problem.std_caliper is not None:
-        squared.masked_fill_(inadmissible(data, problem.std_caliper), inf)
+    if problem.std_caliper is not None or problem.outcome_caliper is not None:
+        squared.masked_fill_(inadmissible(data, problem), inf)
     nearest = squared.topk(min(problem.k + SPARE, len(keys)), largest=False)
     return nearest.indices.masked_fill_(nearest.values == inf, -1)
 
@@ -171,9 +198,11 @@ ENGINES: dict[str, Callable[[Data, Problem], Tensor]] = {
 }
 
 
-def inadmissible(data: Data, std_caliper: float, rows: slice = slice(None)) -> Tensor:
-    """Return (queries, keys) booleans: true where a pair is of one domain or outside the std-caliper."""
-    e_q, e_k = data["query_propensity"], data["key_propensity"]
+def inadmissible(data: Data, problem: Problem, rows: slice = slice(None)) -> Tensor:
+    """Return (queries, keys) booleans: true where a pair is of one domain or outside the caliper."""
+    if problem.outcome_caliper is not None:
+        return _outcomes_apart(data, rows) > problem.outcome_caliper
+    std_caliper, e_q, e_k = problem.std_caliper, data["query_propensity"], data["key_propensity"]
     if e_q.ndim == 1:
         caliper = std_caliper * ((e_q.var() + e_k.var()) / 2).sqrt()
         return (e_q[rows, None] - e_k).abs_() > caliper
@@ -189,6 +218,12 @@ def inadmissible(data: Data, std_caliper: float, rows: slice = slice(None)) -> T
     gap = e_q.index_select(1, b).sub_(e_k.gather(1, b[:, None]).T).abs_()
     outside |= gap > caliper_b[a].index_select(1, b)
     return outside
+
+
+def _outcomes_apart(data: Data, rows: slice = slice(None)) -> Tensor:
+    """Return the distances of the outcomes, (queries, keys), by differences: as exact as float32 allows."""
+    mode = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(data["query_outcome"][rows], data["key_outcome"], compute_mode=mode)
 
 
 def _variance_by_domain(scores: Tensor, domain: Tensor) -> Tensor:
@@ -259,10 +294,10 @@ def _distances(data: Data, keys: Tensor) -> Tensor:
 
 
 def admissible_pairs(data: Data, problem: Problem, block: int = 256) -> int:
-    if problem.std_caliper is None:
+    if problem.std_caliper is None and problem.outcome_caliper is None:
         return problem.queries * problem.keys
     blocks = (slice(start, start + block) for start in range(0, problem.queries, block))
-    return sum(int((~inadmissible(data, problem.std_caliper, rows)).sum()) for rows in blocks)
+    return sum(int((~inadmissible(data, problem, rows)).sum()) for rows in blocks)
 
 
 @dataclass
@@ -284,7 +319,8 @@ class Bench:
 
     def path(self, problem: Problem) -> Path:
         """Return the file of the problem's data."""
-        path = self.scratch / f"{problem.queries}-{problem.keys}-{problem.dim}-{problem.domains}.npz"
+        sizes = f"{problem.queries}-{problem.keys}-{problem.dim}-{problem.domains}"
+        path = self.scratch / f"{sizes}-{problem.outcome}.npz"
         if not path.exists():
             np.savez(path, **draw(problem))
         return path
@@ -422,6 +458,17 @@ CASES: dict[str, list[Callable[[Bench], None]]] = {
         # At most 1.3 times the time of faiss.
         Comparison(replace(SMALL, std_caliper=None), {"faiss_flat": 1 / 1.3, "full_matrix": None}),
         Comparison(replace(LARGE, std_caliper=None), {"faiss_flat": 1 / 1.3}),
+    ],
+    "outcomes": [
+        Comparison(
+            replace(LARGE, std_caliper=None, outcome="classes", outcome_caliper=0.5),
+            {"paper": 10, "full_matrix": None},
+        ),
+        # Twice as many pairs are admissible as to the std-caliper: no goal.
+        Comparison(
+            replace(LARGE, std_caliper=None, outcome="number", outcome_caliper=0.2),
+            {"paper": None, "full_matrix": None},
+        ),
     ],
     "many-domains": [
         Comparison(replace(SMALL, domains=200), {"full_matrix": 5}),

@@ -64,10 +64,11 @@ class FilteredPlan(Plan):
         self._begin = block.rows.start
         return self.plan.tiles(block, columns)
 
-    def exclude_from_tile_(self, scores: Tensor, tile: Tile, scratch: Scratch) -> None:
+    def outside(self, tile: Tile, scratch: Scratch) -> Tensor:
         """See `Plan`."""
-        self.plan.exclude_from_tile_(scores, tile, scratch)
-        self.caliper.exclude_(scores, self.query_order[self._begin + tile.rows], self.key_order[tile.columns])
+        outside = self.plan.outside(tile, scratch)
+        self.caliper.exclude_(outside, self.query_order[self._begin + tile.rows], self.key_order[tile.columns])
+        return outside
 
     def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
         """See `Plan`."""

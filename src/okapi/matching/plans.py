@@ -17,6 +17,8 @@ NARROW = 64  # queries per block where their windows must be narrow, twice that 
 CHEAP = 256  # columns of vectors up to which it does
 WIDE = 256  # queries per block where all keys are searched: the matrix product is faster
 FAR = 1e12  # a score from here on marks an inadmissible pair: scores of scaled data are far below
+PENALTY = 1e18 * FAR
+STEEP = 2.0**42  # half of it is beyond FAR
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,8 @@ class Plan(ABC):
         """Yield the parts of a block's columns that hold admissible pairs; None: it is one part."""
         return None
 
-    def exclude_from_tile_(self, scores: Tensor, tile: Tile, scratch: Scratch) -> None:
-        """Raise the scores of a tile's inadmissible pairs beyond `FAR`, in place."""
+    def outside(self, tile: Tile, scratch: Scratch) -> Tensor:
+        """Return how far a tile's pairs (r, c) are outside the calipers: 0 if inside, else beyond `FAR` / `PENALTY`."""
         raise NotImplementedError
 
     def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -203,8 +205,10 @@ class WindowPlan(Plan):
             block_rows += list(cut(row_offset, row_offset + len(low), NARROW if width > CHEAP else 2 * NARROW))
             row_offset += len(low)
         self.first, self.last = torch.cat(first), torch.cat(last)
-        exact = torch.float32 if len(self.key_order) < 1 << 24 else torch.float64
-        self.first_key, self.last_key = self.first.to(exact), (self.last - 1).to(exact)
+        # Half a position from the keys, times a power of two: differences are exact, and beyond any score.
+        exact = torch.float32 if len(self.key_order) < 1 << 23 else torch.float64
+        self.begin, self.end = (((edge - 0.5) * STEEP).to(exact)[:, None] for edge in (self.first, self.last))
+        self.position = torch.arange(len(self.key_order), device=self.key_order.device).to(exact) * STEEP
         self._set_blocks(block_rows)
 
     def _set_blocks(self, block_rows: list[slice]) -> None:
@@ -221,26 +225,25 @@ class WindowPlan(Plan):
     def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
         """Exclude outside each query's window; only the margins of the block's window differ between its queries.
 
-        How far a key lies outside, times more than any score, is added to its score: quicker than a mask.
+        A score becomes no less than how far its key lies outside, which is below any score inside: quicker than a mask.
         """
         inner_start, inner_stop = self._inner[block.rows.start]
         if inner_start > inner_stop:  # some window ends before another begins: both bounds everywhere
-            inner_start = inner_stop = columns.stop
-            self._lift_(scores, columns, columns, self.last_key[rows], -1)
-        self._lift_(scores, columns, slice(columns.start, min(inner_start, columns.stop)), self.first_key[rows], 1)
-        self._lift_(scores, columns, slice(max(inner_stop, columns.start), columns.stop), self.last_key[rows], -1)
-
-    @staticmethod
-    def _lift_(scores: Tensor, columns: slice, part: slice, bound: Tensor, sign: int) -> None:
-        """Lift the scores of the keys in ``part`` below (sign 1) or above (sign -1) a bound of each query."""
-        if part.start < part.stop:
-            position = torch.arange(part.start, part.stop, dtype=bound.dtype, device=bound.device)
-            outside = (bound[:, None] - position).mul_(sign).clamp_(min=0)
-            scores[:, part.start - columns.start : part.stop - columns.start].add_(outside, alpha=2 * FAR)
+            inner_start, inner_stop = columns.stop, columns.start
+        before = slice(columns.start, min(inner_start, columns.stop))
+        if before.start < before.stop:
+            _raise_(scores[:, : before.stop - columns.start], self.begin[rows] - self.position[before])
+        after = slice(max(inner_stop, columns.start), columns.stop)
+        if after.start < after.stop:
+            _raise_(scores[:, after.start - columns.start :], self.position[after] - self.end[rows])
 
     def count_pairs(self) -> int:
         """See `Plan`."""
         return int((self.last - self.first).clamp(min=0).sum())
+
+
+def _raise_(scores: Tensor, least: Tensor) -> None:
+    torch.maximum(scores, least.to(scores.dtype), out=scores)
 
 
 def _sorted_side(rows: Tensor, domain: Tensor, score: Tensor, which: int) -> tuple[Tensor, Tensor]:
@@ -256,21 +259,18 @@ def windows(query_score: Tensor, key_score: Tensor, threshold: Tensor) -> tuple[
     The bisection evaluates that very difference, which rounding keeps monotone: a pair on the caliper's edge is judged
     as it would be alone.
     """
-    n = len(key_score)
+    levels = len(key_score).bit_length()
+    keys = torch.nn.functional.pad(key_score, (0, (1 << levels) - 1 - len(key_score)), value=torch.inf)
 
-    def bisect(holds: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return for each query the first position whose key satisfies ``holds``, which is false up to there."""
-        low = torch.zeros_like(query_score, dtype=torch.int64)
-        high = torch.full_like(low, n)
-        for _ in range(n.bit_length()):
-            middle = (low + high) >> 1
-            searching = low < high
-            true = holds(key_score[middle.clamp(max=n - 1)])
-            high = torch.where(true & searching, middle, high)
-            low = torch.where(true | ~searching, low, middle + 1)
-        return low
+    def bisect(before: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return for each query the number of keys that satisfy ``before``, which the first ones do."""
+        count = torch.zeros_like(query_score, dtype=torch.int64)
+        for level in reversed(range(levels)):
+            step = 1 << level
+            count.add_(before(keys[count + (step - 1)]), alpha=step)
+        return count
 
-    return bisect(lambda key: query_score - key <= threshold), bisect(lambda key: key - query_score > threshold)
+    return bisect(lambda key: query_score - key > threshold), bisect(lambda key: key - query_score <= threshold)
 
 
 class SetPlan(Plan):

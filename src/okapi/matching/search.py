@@ -13,11 +13,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import FAR, Block, Plan, Tile
+from okapi.matching.plans import FAR, PENALTY, Block, Plan, Tile
 
-MARGIN = 3  # candidates fetched beyond k
+MARGIN = 2  # candidates fetched beyond k, and one more
+LONG = 512  # for each so many columns: the longer the sums, the larger their error
 PRODUCT = 2048  # keys per matrix product
-PANEL = 1 << 21  # scores of a block kept at a time: they stay in the cache until the best are selected
+PANEL = 1 << 22  # scores of a block kept at a time: they stay in the cache until the best are selected
+LINE = 16  # scores in a line of the cache: rows lie an odd number of lines apart, or they would share places in it
 GROUPS = 64  # for each score wanted: from here on topk keeps a heap instead of partitioning a copy
 PIECE = 1 << 17  # numbers handled at a time in float64: they stay in the cache
 FEW = 128  # queries up to which all scores are quicker to have than a sorted copy of the keys
@@ -63,16 +65,15 @@ class Search:
         if self.empty:
             return
         center, self.scale = _center_and_scale(queries, keys)
-        self.q_sorted, self.q_norm = _prepare(queries, plan.query_order, center, self.scale)
+        self.q_sorted, q_norm = _prepare(queries, plan.query_order, center, self.scale)
+        self.q_norm = q_norm.double()
         self.table: Tensor | None = None
         if len(plan.query_order) <= min(FEW, keys.shape[1]):  # and take no more memory
             self.table, k_norm = self._score_all(center)
         else:
             self.k_sorted, k_norm = _prepare(keys, plan.key_order, center, self.scale)
-            self.half_norm = (k_norm / 2).float()
-        # The norms are summed in float64 or, for the table, in float32.
-        summed = 0 if self.table is None else keys.shape[1]
-        self.error = self._error_bound(self.q_norm.sqrt(), k_norm.amax().sqrt(), summed)
+            self.half_norm = k_norm / 2
+        self.error = self._error_bound(self.q_norm.sqrt(), k_norm.amax().double().sqrt())
 
     @torch.no_grad()
     def nearest(self, k: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -82,7 +83,7 @@ class Search:
             distance = torch.full((n_rows, k), torch.inf, dtype=torch.float64, device=self.queries.device)
             return distance, torch.full((n_rows, k), -1, device=self.queries.device)
         with _full_precision(self.queries.device):
-            score, position = self._candidates(k + MARGIN, rows)
+            score, position = self._candidates(k + MARGIN + self.keys.shape[1] // LONG, rows)
             return self._settle(k, score, position, rows)
 
     def remove(self, position: Tensor) -> None:
@@ -105,18 +106,17 @@ class Search:
                 part = slice(start, min(start + PRODUCT, len(order)))
                 piece = self._scratch("keys", part.stop - start, width)
                 _prepare_piece(self.keys, order[part], center, self.scale, piece)
-                norm[part] = torch.linalg.vector_norm(piece, dim=1).square_()
+                norm[part] = _squared_norm(piece)
                 torch.addmm(norm[part] / 2, self.q_sorted, piece.T, alpha=-1, out=table[:, part])
-        return table, norm.double()
+        return table, norm
 
-    def _error_bound(self, q: Tensor, k: Tensor, summed: int) -> Tensor:
+    def _error_bound(self, q: Tensor, k: Tensor) -> Tensor:
         """Bound what rounding can do to the scores of queries of norm q (n,) with keys of norm at most k.
 
-        Counts the rounding of the inputs, of the product in any order of summation, and of the keys' squared norms,
-        to which each of ``summed`` sums adds a unit.
+        Counts the rounding of the inputs, and of the product and the squared norms in any order of summation.
         """
         width = self.q_sorted.shape[1]
-        return 1.01 * EPSILON * ((width + 8) * q * k + (4 + summed / 2) * k.square() + 4 * q.square())
+        return 1.01 * EPSILON * ((width + 8) * q * k + (width / 2 + 4) * (k.square() + q.square()))
 
     def _candidates(self, fetch: int, rows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the ``fetch`` best scores of every query, ascending, and the positions of their keys."""
@@ -155,23 +155,26 @@ class Search:
     def _panel(self, block: Block, rows: slice | Tensor, columns: slice) -> Tensor:
         """Return ``|k|^2 / 2 - q.k``, beyond `FAR` where a pair is inadmissible; valid until the next call."""
         n_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        panel = self._scratch("panel", n_rows, columns.stop - columns.start)
+        width = columns.stop - columns.start
+        panel = self._scratch("panel", n_rows, width + (LINE - width) % (2 * LINE))[:, :width]
         tiles = self.plan.tiles(block, columns) if isinstance(rows, slice) else None
         if tiles is not None and not self.plan.tiles_cover_all:
             self._fill_tiles(panel, block, columns, tiles)
             return panel
+        for tile in tiles or ():  # pairs are excluded first, and the product is added to that
+            self._start(tile, _within(panel, tile.columns, columns))
         q = self.q_sorted[rows]
         for start in range(columns.start, columns.stop, PRODUCT):
             part = slice(start, min(start + PRODUCT, columns.stop))
             out = _within(panel, part, columns)
-            if self.table is None:
+            if self.table is not None:
+                out.copy_(self.table[rows, part]) if tiles is None else out.add_(self.table[rows, part])
+            elif tiles is None:
                 torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
             else:
-                out.copy_(self.table[rows, part])
+                out.addmm_(q, self.k_sorted[part].T, alpha=-1)
             if tiles is None:
                 self.plan.exclude_(out, rows, part, block)
-        for tile in tiles or ():
-            self.plan.exclude_from_tile_(_within(panel, tile.columns, columns), tile, self._scratch)
         return panel
 
     def _fill_tiles(self, panel: Tensor, block: Block, columns: slice, tiles: Iterator[Tile]) -> None:
@@ -180,20 +183,29 @@ class Search:
         for tile in tiles:
             part = tile.columns
             out = self._scratch("tile", len(tile.rows), part.stop - part.start)
+            self._start(tile, out)
             if self.table is None:
                 q = self._scratch("queries", len(tile.rows), queries.shape[1])
                 torch.index_select(queries, 0, tile.rows, out=q)
-                torch.addmm(self.half_norm[part], q, self.k_sorted[part].T, alpha=-1, out=out)
+                out.addmm_(q, self.k_sorted[part].T, alpha=-1)
             else:
-                torch.index_select(self.table[block.rows, part], 0, tile.rows, out=out)
-            self.plan.exclude_from_tile_(out, tile, self._scratch)
+                out += self.table[block.rows, part][tile.rows]
             _within(panel, part, columns).index_copy_(0, tile.rows, out)
 
+    def _start(self, tile: Tile, out: Tensor) -> None:
+        """Write a tile's scores before its product: half the keys' squared norm and what excludes pairs."""
+        outside = self.plan.outside(tile, self._scratch)
+        if self.table is None:
+            torch.add(self.half_norm[tile.columns], outside, alpha=PENALTY, out=out)
+        else:
+            torch.mul(outside, PENALTY, out=out)
+
     def _scratch(self, name: str, n_rows: int, width: int) -> Tensor:
-        """Return memory that is used again and again."""
+        """Return memory that is used again and again; what is not used of it costs nothing."""
         memory = self._memory.get(name)
         if memory is None or memory.numel() < n_rows * width:
-            memory = self._memory[name] = torch.empty(n_rows * width * 5 // 4, device=self.queries.device)
+            size = max(PANEL, n_rows * width * 5 // 4)
+            memory = self._memory[name] = torch.empty(size, device=self.queries.device)
         return memory[: n_rows * width].view(n_rows, width)
 
     def _settle(self, k: int, score: Tensor, position: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -325,17 +337,17 @@ def _center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
 
 
 def _prepare(vectors: Tensor, order: Tensor, center: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Return the rows in ``order``, centred, scaled, float32, and their squared norms, float64.
+    """Return the rows in ``order``, centred, scaled, float32, and their squared norms, float32.
 
     Works in pieces that stay in the cache, so that no wider copy is made of the whole.
     """
     out = torch.empty(len(order), vectors.shape[1], device=vectors.device)
-    norm = torch.empty(len(order), dtype=torch.float64, device=vectors.device)
+    norm = torch.empty(len(order), device=vectors.device)
     step = max(1, PIECE // max(1, vectors.shape[1]))
     for start in range(0, len(order), step):
         part = slice(start, start + step)
         _prepare_piece(vectors, order[part], center, scale, out[part])
-        norm[part] = out[part].double().square_().sum(1)
+        norm[part] = _squared_norm(out[part])
     return out, norm
 
 
@@ -348,6 +360,11 @@ def _prepare_piece(vectors: Tensor, rows: Tensor, center: Tensor, scale: float, 
         wide = vectors[rows]
         wide = wide if vectors.dtype == torch.float64 else wide.float()
         out.copy_(wide.sub_(center.to(wide.dtype)).mul_(scale))
+
+
+def _squared_norm(vectors: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(vectors, dim=1)
+    return norm.square_()
 
 
 @contextmanager
