@@ -154,7 +154,7 @@ def test_exact_columns_are_equal_within_pairs_and_no_covariates(two_sites):
     assert pairs(by_number.match()) == pairs(matches)
 
 
-def greedy_brute_force(x, domain, k, order, own, caliper):
+def greedy_brute_force(x, domain, k, order, own, admits):
     """Return {query: keys}: rounds of taking the nearest key still free, one query domain at a time."""
     taken = {}
     for side in np.unique(domain):
@@ -164,9 +164,7 @@ def greedy_brute_force(x, domain, k, order, own, caliper):
             queries.sort(key=lambda i: -own[i])
 
         def offers(i, free):
-            return sorted(
-                (np.sqrt(((x[i] - x[j]) ** 2).sum()), j) for j in free if np.abs(own[i] - (1 - own[j])) <= caliper
-            )
+            return sorted((np.sqrt(((x[i] - x[j]) ** 2).sum()), j) for j in free if admits(i, j))
 
         for _ in range(k):
             succeeded = []
@@ -196,25 +194,40 @@ def greedy_brute_force(x, domain, k, order, own, caliper):
     k=st.integers(1, 3),
     order=st.sampled_from(greedy.ORDERS),
     ties=st.booleans(),
-    caliper=st.sampled_from([0.3, 2.0]),
+    caliper=st.sampled_from([None, 0.3, 2.0]),
+    outcome_caliper=st.sampled_from([None, 0.5, 1.5]),
     lists=st.integers(1, 5),
     batch=st.integers(1, 10),
 )
-def test_without_replacement_equals_brute_force(seed, n, k, order, ties, caliper, lists, batch):
+def test_without_replacement_equals_brute_force(seed, n, k, order, ties, caliper, outcome_caliper, lists, batch):
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 4, (n, 2)).astype(float) if ties else rng.normal(size=(n, 2))
     domain = np.append([0, 1], rng.integers(0, 2, n - 2))
     scores = rng.random(n)
     own = np.where(domain == 1, scores, 1 - scores)
     spread = scores.std(ddof=1)
+    outcome = rng.normal(size=n)
+    outcome_spread = outcome.std(ddof=1)
     matcher = CaliperMatcher(
-        k=k, replace=False, order=order, allow_fewer=True, std_caliper=caliper, caliper_sd="all"
-    ).fit(x, domain, propensity_scores=scores)
+        k=k,
+        replace=False,
+        order=order,
+        allow_fewer=True,
+        std_caliper=caliper,
+        caliper_sd="all",
+        outcome_caliper=outcome_caliper,
+    ).fit(x, domain, propensity_scores=scores, outcome=outcome)
+
+    def admits(i, j):
+        near = caliper is None or np.abs(own[i] - (1 - own[j])) <= caliper * spread
+        alike = outcome_caliper is None or np.abs(outcome[i] - outcome[j]) <= outcome_caliper * outcome_spread
+        return near and alike
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(greedy, "LIST", lists)
         patch.setattr(greedy, "BATCH", batch)
         found = {query: [key for key in keys if key >= 0] for query, keys in pairs(matcher.match()).items()}
-    assert found == greedy_brute_force(x, domain, k, order, own, caliper * spread)
+    assert found == greedy_brute_force(x, domain, k, order, own, admits)
 
 
 @pytest.mark.parametrize("order", greedy.ORDERS)
@@ -296,14 +309,23 @@ def test_removed_counts_what_each_rule_leaves(two_sites):
     assert table["threshold"][2].startswith(f"difference <= {limit[0]:.4g} for a → b")
 
 
-@pytest.mark.parametrize("settings", [{"std_caliper": 0.5}, {"std_caliper": 0.5, "exact": [0]}, {}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"std_caliper": 0.5},
+        {"std_caliper": 0.5, "exact": [0]},
+        {},
+        {"outcome_caliper": 0.3},
+        {"outcome_caliper": 0.3, "std_caliper": 0.5, "exact": [0]},
+    ],
+)
 def test_removed_counts_pairs_of_many_domains_and_of_sets(sites, settings):
     """The last row but one counts exactly the pairs that a matching with every key would return."""
     x, domain = sites
     x = np.column_stack([np.arange(150) % 2, x])
     labels = domain[:, None] == np.unique(domain)
     for kind in (domain, labels):
-        matcher = CaliperMatcher(**settings, k=149, allow_fewer=True).fit(x, kind)
+        matcher = CaliperMatcher(**settings, k=149, allow_fewer=True).fit(x, kind, outcome=x[:, 1] + x[:, 2])
         table = matcher.removed()
         assert table["pairs"].iloc[-2] == table["pairs"].iloc[-1] > 0
 
@@ -330,6 +352,8 @@ def test_effect_needs_one_direction(two_sites):
     [
         ({"k": 0}, "k must be a whole number of at least 1, got 0"),
         ({"fixed_caliper": 0.5}, "fixed_caliper must be in"),
+        ({"outcome_caliper": -1}, "outcome_caliper must be a number of at least 0, got -1"),
+        ({"outcome_caliper": 1}, "outcome is needed by outcome_caliper, got None"),
         ({"std_caliper": -1}, "std_caliper must be a positive number, got -1"),
         ({"caliper_sd": "treated"}, "caliper_sd must be one of"),
         ({"distance": "manhattan"}, "distance must be one of"),

@@ -110,3 +110,28 @@ def test_bad_outcomes_are_refused_by_name():
         with pytest.raises(ValueError, match=words):
             match(*arguments)
     assert len(match(torch.zeros(3), torch.zeros(3))) == 3
+
+
+@pytest.mark.parametrize("fixed", [None, 0.8])
+def test_an_automatic_caliper_is_the_pooled_deviation_of_admissible_outcomes(fixed):
+    generator = np.random.default_rng(0)
+    vectors, domain = generator.normal(size=(80, 4)), np.arange(80) % 2
+    outcome, score = generator.normal(size=(80, 3)) * [1, 2, 3], generator.uniform(size=80)
+    inside = np.ones(80, dtype=bool) if fixed is None else (score > 0.2) & (score < 0.8)
+    queries = slice(0, 50)
+    variances = [outcome[rows][inside[rows]].var(axis=0, ddof=1).sum() for rows in (queries, slice(None))]
+    sides = {"query_domain": domain[queries], "key_domain": domain}
+    sides |= {"query_propensity": score[queries], "key_propensity": score}
+    sides |= {"query_outcome": outcome[queries], "key_outcome": outcome}
+    found, wanted = (
+        caliper_nn(vectors[queries], vectors, k=12, fixed_caliper=fixed, outcome_caliper=caliper, **sides)
+        for caliper in ("auto", np.sqrt(sum(variances) / 2))
+    )
+    assert 0 < len(found.query) < 50
+    assert torch.equal(found.query, wanted.query)
+    assert torch.equal(found.key, wanted.key)
+
+
+def test_a_word_other_than_auto_is_no_caliper():
+    with pytest.raises(ValueError, match="outcome_caliper must be a number of at least 0 or 'auto', got 'wide'"):
+        caliper_nn(np.ones((2, 1)), np.ones((2, 1)), query_domain=[0, 1], key_domain=[0, 1], outcome_caliper="wide")

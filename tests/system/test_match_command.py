@@ -58,13 +58,94 @@ def test_csv_with_ids_exact_columns_and_a_target(tmp_path):
     pd.testing.assert_frame_equal(written, expected, check_dtype=False)
     outcome = frame.set_index("name").outcome
     equal = (outcome[expected["query"]].to_numpy() == outcome[expected["key"]].to_numpy()).mean()
-    assert f"Pairs with equal targets: {equal:.1%}" in found.stdout
+    assert f"Pairs with equal targets: {equal:.1%}; " in found.stdout
+    precision = matcher.precision(frame.outcome, kind="classes").table.iloc[0]
+    cells = rf"{int(precision.pairs)} +{precision.precision:.1%} +{precision.chance:.1%}"
+    assert re.search(rf"south → north +{cells}\n", found.stdout)
     assert "240 samples of 2 domains, 3 covariates" in found.stdout
     assert "north (120), south (120)" in found.stdout
     assert f"matched, k = 3{' ' * 4}" in found.stdout
     assert "SMD denominator: pooled deviation before matching" in found.stdout
     for number in matcher.removed()["pairs"]:
         assert f"{number:,}" in found.stdout
+
+
+def test_outcome_caliper_and_a_target_of_numbers(tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    frame = samples().assign(risk=lambda x: 10 * x.age + rng.normal(size=240), cost=lambda x: 3 * x.age)
+    frame.loc[0, "cost"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["--exact", "ward", "--target", "cost", "--outcome", "risk", "--outcome-caliper", "0.1", "--k", "2"]
+    files_ = ["--out", str(tmp_path / "m.csv"), "--report", str(tmp_path / "m.html")]
+    assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", *words, *files_]) == 0
+    matcher = CaliperMatcher(k=2, exact=["ward"], outcome_caliper=0.1)
+    matcher.fit(frame[["age", "dose", "weight", "ward"]], frame.site, outcome=frame.risk)
+    expected = matcher.to_frame()
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected, check_dtype=False)
+    out, page = capsys.readouterr().out, (tmp_path / "m.html").read_text(encoding="utf-8")
+    pairs = matcher.removed().set_index("rule")["pairs"]["outcome caliper 0.1"]
+    assert re.search(rf"outcome caliper 0.1 +distance of outcomes <= 0.1 \(standard deviations\) .* {pairs:,}\n", out)
+    apart = np.abs(frame.cost[expected["query"]].to_numpy() - frame.cost[expected["key"]].to_numpy())
+    known = f" of the {np.isfinite(apart).sum():,} pairs where both are known"
+    deviation = np.nanstd(frame.cost)
+    line = f"{np.nanmean(apart):.4g}, {np.nanmean(apart) / deviation:.2f} standard deviations{known}; "
+    assert f"Mean difference of the target in pairs: {line}" in out
+    assert "|difference|   in SD   by chance" in out
+    for text in ("outcome caliper 0.1", "target difference", "in deviations by chance"):
+        assert text in page
+
+
+def test_an_outcome_without_a_caliper_has_the_automatic_one(tmp_path, capsys):
+    frame = samples().assign(risk=lambda x: 10 * x.age)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["--columns", "dose", "weight", "--outcome", "risk", "--k", "2", "--out", str(tmp_path / "m.csv")]
+    assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", *words]) == 0
+    assert re.search(r"outcome caliper auto +distance of outcomes <= 1 \(standard dev", capsys.readouterr().out)
+    expected = CaliperMatcher(k=2, outcome_caliper=1.0)
+    expected.fit(frame[["dose", "weight"]], frame.site, outcome=frame.risk)
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected.to_frame(), check_dtype=False)
+
+
+def test_classes_and_probabilities_are_outcomes_too(tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    frame = samples().assign(grade=np.arange(240) % 3, p0=rng.random(240), p1=rng.random(240))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    columns = ["age", "dose", "weight"]
+    for outcome, given in (("grade", frame.grade.astype(str)), ("p0 p1", frame[["p0", "p1"]].to_numpy())):
+        words = ["--columns", *columns, "--outcome", *outcome.split(), "--outcome-caliper", "0.3"]
+        assert (
+            main(["match", str(tmp_path / "t.csv"), "--domain", "site", *words, "--out", str(tmp_path / "m.csv")]) == 0
+        )
+        expected = CaliperMatcher(outcome_caliper=0.3).fit(frame[columns], frame.site, outcome=given).to_frame()
+        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected, check_dtype=False)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--outcome-caliper 1", "outcome.caliper needs columns of the outcome, got none for 1.0"),
+        ("--outcome-caliper -1 --outcome age", "outcome.caliper must be a number of at least 0, got -1"),
+        ("--outcome age --columns age dose --outcome-caliper 1", r"outcome and columns both name \['age'\]"),
+        ("--outcome height --outcome-caliper 1", "t.csv has no column 'height'"),
+        (
+            "--columns dose --outcome age ward --outcome-caliper 1",
+            "t.csv: row 1, column 'ward' is 'a'; several columns of an outcome",
+        ),
+        ("--outcome gap --outcome-caliper 1", "t.csv: row 3, column 'gap' is missing"),
+        ("--columns age --target endless", "t.csv: row 3, the target is not a finite number"),
+    ],
+)
+def test_bad_outcomes_are_named_and_nothing_is_written(tmp_path, capsys, words, message):
+    third = np.arange(240) == 2
+    frame = samples().assign(gap=np.where(third, np.nan, 1.5), endless=lambda x: np.where(third, np.inf, x.age))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    code = main(
+        ["match", str(tmp_path / "t.csv"), "--domain", "site", *words.split(), "--out", str(tmp_path / "m.csv")]
+    )
+    assert code != 0
+    assert re.search(message, capsys.readouterr().err)
+    assert files(tmp_path) == {"t.csv"}
 
 
 def test_parquet_with_lists_and_three_domains(tmp_path):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from okapi.cli.matching import add_matcher, add_roles, base, named_as_options, roles
-from okapi.cli.parsing import Parser, Verb, number, whole
+from okapi.cli.matching import add_matcher, add_outcome, add_roles, base, named_as_options, roles
+from okapi.cli.parsing import Parser, Verb, number, number_or_auto, whole
 
 
 @named_as_options()
@@ -13,9 +13,11 @@ def _match(chosen: Namespace) -> None:
     from okapi.matching import CaliperMatcher
     from okapi.report.matching import match_file
 
-    settings = "k fixed_caliper std_caliper caliper_scale temperature"
+    if chosen.outcome and chosen.outcome_caliper is None:
+        chosen.outcome_caliper = "auto"
+    settings = "k fixed_caliper std_caliper caliper_scale temperature outcome_caliper"
     matcher = CaliperMatcher(**base(chosen), **{name: chosen[name] for name in settings.split()})
-    match_file(chosen.file, matcher, out=chosen.out, report=chosen.report, **roles(chosen))
+    match_file(chosen.file, matcher, out=chosen.out, report=chosen.report, outcome=chosen.outcome, **roles(chosen))
 
 
 def _match_parser() -> ArgumentParser:
@@ -37,6 +39,13 @@ def _match_parser() -> ArgumentParser:
         choices=["probability", "logit"],
         default="probability",
         help="scale on which the std-caliper compares",
+    )
+    add_outcome(parser)
+    add(
+        "--outcome-caliper",
+        type=number_or_auto,
+        metavar="T",
+        help="largest distance of outcomes in a pair; default with --outcome: auto, their standard deviation",
     )
     add("--temperature", type=number, default=1.0, metavar="TAU", help="divides the logits of the propensities")
     add_matcher(parser)

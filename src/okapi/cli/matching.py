@@ -26,6 +26,18 @@ def add_roles(parser: ArgumentParser) -> None:
     add("--exact", **several, help="columns that must be equal within a pair")
 
 
+def add_outcome(parser: ArgumentParser) -> None:
+    """Add the option that says what the outcome caliper compares."""
+    parser.add_argument(
+        "--outcome",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="known or predicted outcome, no covariate: one column, compared in its deviations, or of classes; or "
+        "several, such as their probabilities, compared by Euclidean distance",
+    )
+
+
 def add_matcher(parser: ArgumentParser) -> None:
     """Add the options of the matcher that all verbs of matching have."""
     add = parser.add_argument

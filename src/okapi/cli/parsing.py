@@ -123,6 +123,11 @@ def number_or_none(text: Any) -> float | None:
     return None if text is None or str(text).lower() == "none" else _converted(text, float, "a number or none")
 
 
+def number_or_auto(text: Any) -> float | str:
+    """Return the number that a text says, or "auto"."""
+    return "auto" if text == "auto" else _converted(text, float, "a number or auto")
+
+
 def _converted(text: Any, kind: Callable[[Any], Any], wanted: str) -> Any:
     try:
         return kind(text)

@@ -5,7 +5,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from okapi.cli.matching import add_matcher, add_roles, base, named_as_options, roles
+from okapi.cli.matching import add_matcher, add_outcome, add_roles, base, named_as_options, roles
 from okapi.cli.parsing import Parser, Verb, number, number_or_none, whole
 
 
@@ -14,7 +14,8 @@ def _tune(chosen: Namespace) -> None:
     from okapi.matching import CaliperMatcher
     from okapi.report.tuning import tune_file
 
-    grid = {name: chosen[name] for name in ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k")}
+    settings = "fixed_caliper std_caliper temperature caliper_scale k outcome_caliper"
+    grid = {name: chosen[name] for name in settings.split()}
     tune_file(
         chosen.file,
         CaliperMatcher(**base(chosen)),
@@ -22,6 +23,7 @@ def _tune(chosen: Namespace) -> None:
         jobs=chosen.jobs,
         out=chosen.out,
         report=chosen.report,
+        outcome=chosen.outcome,
         **roles(chosen),
     )
 
@@ -45,6 +47,8 @@ def _tune_parser() -> ArgumentParser:
     add("--std-caliper", **several, type=number_or_none, default=std, metavar="C", help="std-calipers")
     scales = ["probability", "logit"]
     add("--caliper-scale", **several, choices=scales, default=scales, help="scales of the std-caliper")
+    add_outcome(parser)
+    add("--outcome-caliper", **several, type=number_or_none, default=[None], metavar="T", help="outcome calipers")
     add("--temperature", **several, type=number, default=[1.0, 2.0], metavar="TAU", help="temperatures")
     add_matcher(parser)
     add("--jobs", type=whole, default=1, metavar="N", help="worker processes; -1: one per processor")

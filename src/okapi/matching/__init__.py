@@ -5,6 +5,7 @@ from okapi.matching.caliper_nn import caliper_nn
 from okapi.matching.effect import Effect, effect
 from okapi.matching.matcher import CaliperMatcher
 from okapi.matching.matches import Matches
+from okapi.matching.precision import MatchPrecision, match_precision
 from okapi.matching.propensity import Propensity, SeparableDomainsWarning
 from okapi.matching.tuning import Tuning, tune
 from okapi.matching.weights import effective_sample_size, matching_weights
@@ -13,6 +14,7 @@ __all__ = [
     "Balance",
     "CaliperMatcher",
     "Effect",
+    "MatchPrecision",
     "Matches",
     "Propensity",
     "SeparableDomainsWarning",
@@ -21,6 +23,7 @@ __all__ = [
     "caliper_nn",
     "effect",
     "effective_sample_size",
+    "match_precision",
     "matching_weights",
     "tune",
 ]

@@ -1,7 +1,7 @@
 """CaliperNN: nearest neighbours across domains, kept honest by calipers on the propensity score."""
 
 import warnings
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ def caliper_nn(
     direction: tuple[int, int] | None = None,
     query_outcome: ArrayLike | None = None,
     key_outcome: ArrayLike | None = None,
-    outcome_caliper: float | None = None,
+    outcome_caliper: float | Literal["auto"] | None = None,
 ) -> Matches:
     """Match every query to its k nearest keys of other domains.
 
@@ -67,8 +67,9 @@ def caliper_nn(
     query_outcome, key_outcome : tensor or array of shape (n,) or (n, c), optional
         What is known or predicted of each sample's outcome: class probabilities, or one or several numbers, of a scale
         on which they can be compared. Needed by the prognostic caliper only.
-    outcome_caliper : float >= 0, optional
-        The prognostic caliper: greatest Euclidean distance of the outcomes in a pair.
+    outcome_caliper : float >= 0 or "auto", optional
+        The prognostic caliper: greatest Euclidean distance of the outcomes in a pair. Automatic: their standard
+        deviation, ``sqrt((v_q + v_k) / 2)`` of the sums v of the columns' variances among admissible queries and keys.
 
     Returns
     -------

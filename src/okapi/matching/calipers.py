@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,8 +57,8 @@ class Calipers:
         Whether the fixed caliper holds for keys as well as for queries.
     direction : (int, int), optional
         Only queries of the first domain with keys of the second.
-    outcome : float >= 0, optional
-        Greatest admissible distance of the outcomes within a pair.
+    outcome : float >= 0 or "auto", optional
+        Greatest admissible distance of the outcomes within a pair; automatic: their pooled standard deviation.
     """
 
     fixed: float | None = None
@@ -65,7 +66,7 @@ class Calipers:
     scale: str = "probability"
     two_way: bool = True
     direction: tuple[int, int] | None = None
-    outcome: float | None = None
+    outcome: float | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         if self.fixed is not None and not (0 <= self.fixed <= 1 and self.fixed != 0.5):
@@ -74,7 +75,10 @@ class Calipers:
             raise ValueError(f"std_caliper must be a positive number, got {self.std}")
         if self.scale not in SCALES:
             raise ValueError(f"caliper_scale must be one of {SCALES}, got {self.scale!r}")
-        if self.outcome is not None and not (self.outcome >= 0 and math.isfinite(self.outcome)):
+        if isinstance(self.outcome, str):
+            if self.outcome != "auto":
+                raise ValueError(f"outcome_caliper must be a number of at least 0 or 'auto', got {self.outcome!r}")
+        elif self.outcome is not None and not (self.outcome >= 0 and math.isfinite(self.outcome)):
             raise ValueError(f"outcome_caliper must be a number of at least 0, got {self.outcome}")
 
     def admissible(self, query: Side, key: Side, *, sample: Tensor | None = None) -> "Admissible":
@@ -111,6 +115,17 @@ class Admissible:
         self.key_rows = self._rows(key, wanted[1], calipers.fixed if calipers.two_way else None)
         if calipers.std is not None:
             self._set_thresholds(calipers.std, sample)
+
+    @cached_property
+    def outcome_threshold(self) -> float:
+        """The prognostic caliper: as given, or the pooled deviation of the outcomes of admissible queries and keys."""
+        if isinstance(given := self.calipers.outcome, float | int):
+            return given
+        assert self.query.outcome is not None
+        assert self.key.outcome is not None
+        sides = self.query.outcome[self.query_rows], self.key.outcome[self.key_rows]
+        variances = [group_variance(side, torch.zeros_like(side[:, 0], dtype=torch.int64), 1).sum() for side in sides]
+        return math.sqrt(float(variances[0] + variances[1]) / 2)
 
     def _rows(self, side: Side, domain: int | None, fixed: float | None) -> Tensor:
         keep = torch.ones(len(side.domain), dtype=torch.bool, device=side.domain.device)
@@ -180,7 +195,7 @@ class Admissible:
             return self._plan(*rows, width)
         assert self.query.outcome is not None
         assert self.key.outcome is not None
-        outcomes = OutcomeCaliper(self.query.outcome, self.key.outcome, self.calipers.outcome)
+        outcomes = OutcomeCaliper(self.query.outcome, self.key.outcome, self.outcome_threshold)
         if self.calipers.std is None and not self.sets:
             return OutcomePlan(*rows, outcomes)
         return FilteredPlan(self._plan(*rows, width), outcomes)

@@ -18,6 +18,8 @@ from okapi.matching.covariates import DISTANCES, Covariates, Metric
 from okapi.matching.effect import Effect, effect
 from okapi.matching.greedy import ORDERS, match_without_replacement
 from okapi.matching.matches import Matches
+from okapi.matching.outcomes import Outcomes
+from okapi.matching.precision import MatchPrecision, TargetKind, match_precision
 from okapi.matching.propensity import Propensity, at_temperature
 from okapi.matching.removed import removed, strata
 from okapi.matching.search import nearest
@@ -29,7 +31,7 @@ ESTIMANDS = {"both": None, "att": (1, 0), "atc": (0, 1)}
 
 
 class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
-    """Match samples to their nearest neighbours in other domains, inside calipers on the propensity score.
+    """Match samples to their nearest neighbours in other domains, inside calipers on propensity and prognostic scores.
 
     Parameters
     ----------
@@ -57,6 +59,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         reverse; "both": every domain is matched to all others.
     allow_fewer : bool
         Keep queries that have some keys but fewer than k; missing keys are -1 in `Matches`.
+    outcome_caliper : float >= 0 or "auto", optional
+        The prognostic caliper: greatest distance of the ``outcome`` in a pair, which `fit` then needs; automatic: the
+        pooled standard deviation, as in `caliper_nn`. An outcome that is predicted, rather than known, is a prognostic
+        score (Hansen 2008).
 
     Attributes
     ----------
@@ -69,6 +75,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     covariate_names_ : list of str
     propensity_ : array of shape (n,) or (n, S)
         Propensities at the temperature; estimated in `fit` where the settings need them, else when first asked for.
+
+    References
+    ----------
+    Hansen, The Prognostic Analogue of the Propensity Score, Biometrika 95 (2008).
 
     Examples
     --------
@@ -100,6 +110,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         exact: Sequence[Any] | None = None,
         estimand: str = "both",
         allow_fewer: bool = False,
+        outcome_caliper: float | Literal["auto"] | None = None,
     ) -> None:
         self.k = k
         self.fixed_caliper = fixed_caliper
@@ -115,9 +126,17 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self.exact = exact
         self.estimand = estimand
         self.allow_fewer = allow_fewer
+        self.outcome_caliper = outcome_caliper
 
-    def fit(self, X: Any, domain: ArrayLike, *, propensity_scores: ArrayLike | None = None) -> "CaliperMatcher":
-        """Learn propensities and the scale of the covariates.
+    def fit(
+        self,
+        X: Any,
+        domain: ArrayLike,
+        *,
+        propensity_scores: ArrayLike | None = None,
+        outcome: ArrayLike | Tensor | None = None,
+    ) -> "CaliperMatcher":
+        """Learn propensities and the scales of covariates and outcomes.
 
         Parameters
         ----------
@@ -126,12 +145,21 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             The domain of each sample, or the set of its domain labels.
         propensity_scores : array of shape (n,) or (n, S), optional
             Given propensities, of the second of two domains or of each domain in sorted order; ``temperature`` applies.
+        outcome : array of shape (n,) or (n, C), optional
+            What is known or predicted of each sample's outcome, for ``outcome_caliper``. Numbers (n,) are compared in
+            their standard deviations. Of classes (n,), which are strings, booleans or categories, those of one are 0
+            apart and others √2. Columns (n, C), such as the probabilities of classes, are compared as they are, by
+            Euclidean distance. None may be missing.
         """
         self._check_settings()
         self.covariates_, self._strata_values = self._columns(X, reset=True)
         self.covariate_names_ = self._covariates.names
         self._ids = X.index.to_numpy() if isinstance(X, pd.DataFrame) else None
         self._set_domains(domain, len(self.covariates_))
+        self._outcomes, self._outcome = None, None
+        if self.outcome_caliper is not None:
+            self._outcomes = Outcomes(self._needed(outcome), len(self.covariates_))
+            self._outcome = self._new_outcome(outcome, len(self.covariates_))
         self._matches: Matches | None = None
         self._model: Propensity | None = None
         self._scores: Array | None = None
@@ -146,7 +174,12 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return self
 
     def match(
-        self, X: Any = None, domain: ArrayLike | None = None, *, propensity_scores: ArrayLike | None = None
+        self,
+        X: Any = None,
+        domain: ArrayLike | None = None,
+        *,
+        propensity_scores: ArrayLike | None = None,
+        outcome: ArrayLike | Tensor | None = None,
     ) -> Matches:
         """Match the samples fitted among themselves, or new samples X as queries to the samples fitted as keys.
 
@@ -165,7 +198,8 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         numbers, exact = self._columns(X, reset=False)
         codes = self._codes(domain, len(numbers))
         scores = self._new_scores(numbers, propensity_scores)
-        return self._match(self._to_vectors(numbers, scores), _side(codes, scores), exact)
+        query = _side(codes, scores, self._new_outcome(outcome, len(numbers)))
+        return self._match(self._to_vectors(numbers, scores), query, exact)
 
     def balance(
         self,
@@ -221,11 +255,45 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             raise ValueError('effect needs estimand="att" or "atc", with "both" queries and keys are the same samples')
         return effect(outcome, matches=self.match() if matches is None else matches)
 
+    def precision(
+        self,
+        target: ArrayLike | Tensor,
+        matches: Matches | None = None,
+        *,
+        kind: TargetKind = "classes",
+        query_target: ArrayLike | Tensor | None = None,
+        domain: ArrayLike | None = None,
+    ) -> MatchPrecision:
+        """Return how far the targets of queries and their keys agree, direction by direction, beside chance.
+
+        Parameters
+        ----------
+        target : array of shape (n,) or (n, d)
+            Of every sample fitted; see `match_precision`.
+        kind : {"classes", "numbers", "labels"}
+            What the targets are.
+        query_target, domain : optional
+            Targets and domains of the queries, where new samples were matched.
+        """
+        codes = self.domain_
+        if query_target is not None and domain is not None:
+            codes = self._codes(domain, len(np.asarray(domain)))
+        return match_precision(
+            target if query_target is None else query_target,
+            target,
+            query_domain=codes,
+            key_domain=self.domain_,
+            matches=self.match() if matches is None else matches,
+            kind=kind,
+            domain_names=[str(name) for name in self.domains_],
+        )
+
     def removed(self, matches: Matches | None = None) -> pd.DataFrame:
         """Return what each rule left: queries, keys and pairs, step by step, with the thresholds in use."""
         matches = self.match() if matches is None else matches
         side = self._fitted_side()
-        return removed(self._calipers(), side, self._sample(), self._strata_values, matches, list(self.domains_))
+        unit = "" if self._outcomes is None else self._outcomes.unit
+        return removed(self._calipers(), side, self._sample(), self._strata_values, matches, list(self.domains_), unit)
 
     @property
     def direction(self) -> tuple[int, int] | None:
@@ -257,6 +325,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             scale=self.caliper_scale,
             two_way=self.two_way,
             direction=self.direction,
+            outcome=self.outcome_caliper,
         )
 
     def needs_propensity(self) -> bool:
@@ -336,6 +405,14 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             raise ValueError("propensity_scores is needed with X, because scores were given in fit")
         return self._model.scores(numbers)
 
+    def _needed(self, outcome: ArrayLike | Tensor | None) -> ArrayLike | Tensor:
+        if outcome is None:
+            raise ValueError("outcome is needed by outcome_caliper, got None")
+        return outcome
+
+    def _new_outcome(self, outcome: ArrayLike | Tensor | None, n: int) -> Tensor | None:
+        return None if self._outcomes is None else self._outcomes.values(self._needed(outcome), n)
+
     def _estimate_propensity(self) -> None:
         self._model = Propensity(self.propensity, temperature=self.temperature).fit(self.covariates_, self.domain_)
         self._scores = self._model.scores(self.covariates_)
@@ -362,7 +439,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return Matches(row[kept][order], index[kept][order], torch.from_numpy(reported)[kept][order])
 
     def _fitted_side(self) -> Side:
-        return _side(self.domain_, self._scores)
+        return _side(self.domain_, self._scores, self._outcome)
 
     def _sample(self) -> Tensor | None:
         return self._fitted_side().propensity if self.caliper_sd == "all" else None
@@ -378,8 +455,9 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return query_rows, *match_without_replacement(vectors, self._vectors, admissible, self.k, order, *rows)
 
 
-def _side(codes: Array, scores: Array | None) -> Side:
-    return Side(to_tensor(codes, "domain"), None if scores is None else to_tensor(scores, "propensity_scores"))
+def _side(codes: Array, scores: Array | None, outcome: Tensor | None) -> Side:
+    propensity = None if scores is None else to_tensor(scores, "propensity_scores")
+    return Side(to_tensor(codes, "domain"), propensity, outcome)
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

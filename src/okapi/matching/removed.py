@@ -10,6 +10,9 @@ from torch import Tensor
 
 from okapi.matching.calipers import Admissible, Calipers, Side
 from okapi.matching.matches import Matches
+from okapi.matching.plans import FAR, Plan
+
+KEYS, SETTLED = 1 << 12, 1 << 16  # keys of a block, and pairs of these, that are looked at together
 
 
 def removed(
@@ -19,6 +22,7 @@ def removed(
     exact: pd.DataFrame | None,
     matches: Matches,
     domains: Sequence[Any],
+    outcome_unit: str = "",
 ) -> pd.DataFrame:
     """Return one row per rule in force: what is left after it, and its threshold in the scale's own unit.
 
@@ -34,6 +38,8 @@ def removed(
     matches : Matches
     domains : sequence
         Names of the domains.
+    outcome_unit : str
+        What the prognostic caliper counts, in words.
 
     Returns
     -------
@@ -44,10 +50,11 @@ def removed(
 
     def left(rule: str, threshold: str, stage: Calipers, columns: pd.DataFrame | None) -> None:
         admissible = stage.admissible(side, side, sample=sample)
-        pairs = sum(admissible.plan(1, *part).count_pairs() for part in strata(admissible, columns, columns))
+        plans = (admissible.plan(1, *part) for part in strata(admissible, columns, columns))
+        pairs = sum(plan.count_pairs() if stage.outcome is None else count_settled(plan) for plan in plans)
         rows.append((rule, threshold, len(admissible.query_rows), len(admissible.key_rows), pairs))
 
-    bare = replace(calipers, fixed=None, std=None)
+    bare = replace(calipers, fixed=None, std=None, outcome=None)
     left("pairs across domains", "", bare, None)
     if calipers.fixed is not None:
         bare = replace(bare, fixed=calipers.fixed)
@@ -55,11 +62,29 @@ def removed(
     if exact is not None:
         left("exact " + ", ".join(map(str, exact.columns)), "equal", bare, exact)
     if calipers.std is not None:
-        admissible = calipers.admissible(side, side, sample=sample)
-        left(f"std-caliper {calipers.std:g}", std_threshold(admissible, domains), calipers, exact)
+        bare = replace(bare, std=calipers.std)
+        admissible = bare.admissible(side, side, sample=sample)
+        left(f"std-caliper {calipers.std:g}", std_threshold(admissible, domains), bare, exact)
+    if calipers.outcome is not None:
+        threshold = calipers.admissible(side, side, sample=sample).outcome_threshold
+        name = calipers.outcome if isinstance(calipers.outcome, str) else f"{calipers.outcome:g}"
+        left(f"outcome caliper {name}", f"distance of outcomes <= {threshold:.4g} ({outcome_unit})", calipers, exact)
     n_keys = len(torch.unique(matches.key[matches.key >= 0]))
     rows.append((f"matched, k = {matches.k}", "", len(matches), n_keys, int((matches.key >= 0).sum())))
     return pd.DataFrame(rows, columns=["rule", "threshold", "queries", "keys", "pairs"])
+
+
+def count_settled(plan: Plan) -> int:
+    """Return the number of admissible pairs where some that are not excluded are left for `Plan.admits`."""
+    total = 0
+    for block in plan.blocks:
+        for columns in block.chunks(KEYS):
+            scores = torch.zeros(block.rows.stop - block.rows.start, columns.stop - columns.start)
+            plan.exclude_(scores, block.rows, columns, block)
+            row, column = (scores < FAR).nonzero(as_tuple=True)
+            pairs = zip((row + block.rows.start).split(SETTLED), (column + columns.start).split(SETTLED), strict=True)
+            total += sum(int(plan.admits(*part).sum()) for part in pairs)
+    return total
 
 
 def strata(

@@ -31,7 +31,8 @@ Array: TypeAlias = NDArray[Any]
 Settings: TypeAlias = dict[str, Any]
 Progress: TypeAlias = Callable[[int, int], None]
 
-SETTINGS = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k")
+CALIPERS = ("fixed_caliper", "std_caliper", "outcome_caliper")
+SETTINGS = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "outcome_caliper")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +44,8 @@ class Tuning:
     table : DataFrame
         One row per combination, the best first:
 
-        - ``fixed_caliper``, ``std_caliper`` (NaN: none), ``temperature``, ``caliper_scale``, ``k``;
+        - ``fixed_caliper``, ``std_caliper`` (NaN: none), ``temperature``, ``caliper_scale``, ``k`` and
+          ``outcome_caliper`` (NaN: none);
         - ``retained``, the share of queries that were matched, and ``matched_queries``, their number;
         - ``matched_keys``, the number of distinct keys, and ``key_share``, their share of all keys; ``ess_share``,
           the effective sample size of the keys as a share of all keys;
@@ -101,6 +103,7 @@ def settings_of(row: "pd.Series[Any]") -> Settings:
         "temperature": float(row.temperature),
         "caliper_scale": str(row.caliper_scale),
         "k": int(row.k),
+        "outcome_caliper": None if pd.isna(row.outcome_caliper) else float(row.outcome_caliper),
     }
 
 
@@ -113,8 +116,10 @@ def tune(
     temperature: Sequence[float] = (1.0, 2.0),
     caliper_scale: Sequence[str] = ("probability", "logit"),
     k: Sequence[int] = (1, 5),
+    outcome_caliper: Sequence[float | None] = (None,),
     matcher: CaliperMatcher | None = None,
     propensity_scores: ArrayLike | None = None,
+    outcome: ArrayLike | None = None,
     n_jobs: int = 1,
     progress: Progress | bool | None = None,
 ) -> Tuning:
@@ -126,9 +131,9 @@ def tune(
 
     Parameters
     ----------
-    X, domain, propensity_scores
+    X, domain, propensity_scores, outcome
         As in `CaliperMatcher.fit`.
-    fixed_caliper, std_caliper, temperature, caliper_scale, k : sequence
+    fixed_caliper, std_caliper, temperature, caliper_scale, k, outcome_caliper : sequence
         Values to try; None for no caliper.
     matcher : CaliperMatcher, optional
         Has all other settings; not changed.
@@ -154,7 +159,8 @@ def tune(
     (6, 4)
     >>> matcher = CaliperMatcher(**tuning.best).fit(x, site)
     """
-    grid = dict(zip(SETTINGS, (fixed_caliper, std_caliper, temperature, caliper_scale, k), strict=True))
+    values = fixed_caliper, std_caliper, temperature, caliper_scale, k, outcome_caliper
+    grid = dict(zip(SETTINGS, values, strict=True))
     check_grid(grid)
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
         raise ValueError(f"n_jobs must be a whole number other than 0, got {n_jobs!r}")
@@ -167,7 +173,7 @@ def tune(
 
     rows: list[dict[str, float]] = [{} for _ in matchers]
     tasks = (
-        delayed(_run)(number, one, X, domain, scores.get(combinations[number]["temperature"]))
+        delayed(_run)(number, one, X, domain, scores.get(combinations[number]["temperature"]), outcome)
         for number, one in enumerate(matchers)
     )
     results = Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_leave_interrupts_alone)(tasks)
@@ -186,6 +192,7 @@ def check_grid(grid: Mapping[str, Sequence[Any]]) -> None:
         "temperature": check_temperature,
         "caliper_scale": lambda value: Calipers(scale=value),
         "k": check_k,
+        "outcome_caliper": lambda value: Calipers(outcome=value),
     }
     for name, values in grid.items():
         if isinstance(values, str) or not np.iterable(values):
@@ -212,6 +219,7 @@ def _combinations(grid: dict[str, Sequence[Any]], base: CaliperMatcher) -> list[
             settings["temperature"] if one.needs_propensity() else None,
             settings["caliper_scale"] if one.std_caliper is not None or one.distance == "propensity" else None,
             settings["k"],
+            settings["outcome_caliper"],
         )
         distinct.setdefault(meaning, settings)
     return list(distinct.values())
@@ -225,7 +233,7 @@ def _scores(
     X and domain are checked on the way.
     """
     distance = "euclidean" if base.distance == "propensity" else base.distance
-    plain = clone(base).set_params(fixed_caliper=None, std_caliper=None, temperature=1.0, distance=distance, order=None)
+    plain = clone(base).set_params(**dict.fromkeys(CALIPERS), temperature=1.0, distance=distance, order=None)
     plain.fit(X, domain, propensity_scores=given)
     if given is not None:
         return dict.fromkeys(temperatures, given)
@@ -240,9 +248,11 @@ def _scores(
     return scores
 
 
-def _run(number: int, matcher: CaliperMatcher, X: Any, domain: ArrayLike, scores: Any) -> tuple[int, dict[str, float]]:
+def _run(
+    number: int, matcher: CaliperMatcher, X: Any, domain: ArrayLike, scores: Any, outcome: Any
+) -> tuple[int, dict[str, float]]:
     """Match once; return the number of the run and its figures."""
-    matcher = clone(matcher).fit(X, domain, propensity_scores=scores)
+    matcher = clone(matcher).fit(X, domain, propensity_scores=scores, outcome=outcome)
     matches = matcher.match()
     covariates, domains = matcher.covariates_, matcher.domain_
     direction = ESTIMANDS[matcher.estimand]
@@ -279,7 +289,7 @@ def _size(domains: Array, side: int | None) -> int:
 
 def _ranked(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with its Pareto front marked, the best row first."""
-    calipers = table[["fixed_caliper", "std_caliper"]].astype(float)
+    calipers = table[list(CALIPERS)].astype(float)
     table = table.assign(**calipers, pareto=pareto_front(table.retained, table.mean_abs_smd))
     balanced = table.max_abs_smd <= SMD_LIMIT + ROUNDING
     order = np.lexsort(

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 import okapi
-from okapi.data import Table, check_output, read_table, write_frame, write_text
-from okapi.matching import Balance, CaliperMatcher, Matches, SeparableDomainsWarning
+from okapi.data import Table, TableError, check_output, read_table, write_frame, write_text
+from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.matching.caliper_nn import check_k
 from okapi.matching.calipers import Calipers
@@ -31,13 +31,14 @@ MOST_CLASSES = 20  # whole numbers with more values than this are quantities, no
 
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """A table, the matcher fitted to it, and what came out."""
+    """A table, the matcher fitted to it, and what came out; ``precision`` where there are targets."""
 
     table: Table
     matcher: CaliperMatcher
     matches: Matches
     balance: Balance
     removed: pd.DataFrame
+    precision: MatchPrecision | None
     notes: tuple[str, ...]
 
     @property
@@ -69,6 +70,7 @@ def match_file(
     *,
     out: Path | None = None,
     report: Path | None = None,
+    outcome: Sequence[str] = (),
     **roles: Any,
 ) -> None:
     """Read a table, match it, print what came out and write the matches and the page.
@@ -81,17 +83,20 @@ def match_file(
     matcher : CaliperMatcher
     out, report : Path, optional
         Files for the matches and the page.
+    outcome : sequence of str
+        Columns that the outcome caliper compares.
     **roles
         Columns, as `okapi.data.read_table` takes them.
     """
     check_outputs(path, out, report)
     check_settings(matcher)
+    check_outcome_columns(matcher, outcome, roles.get("columns"))
     with working(f"Reading {path}") as now:
-        table = read_table(path, **roles)
+        table, outcomes = read_with_outcome(path, outcome, **roles)
         check_roles(table, matcher)
         table.check_finite()
         now(f"Matching {len(table):,} samples")
-        matching = match_table(table, matcher)
+        matching = match_table(table, matcher, outcomes)
         if report is not None:
             now("Making the page")
             page = matching_page(matching, title=f"Matches of {path.name}")
@@ -115,7 +120,45 @@ def check_settings(matcher: CaliperMatcher) -> None:
     """Refuse settings that `CaliperMatcher.fit` would refuse, without any data."""
     check_k(matcher.k)
     check_temperature(matcher.temperature)
-    Calipers(fixed=matcher.fixed_caliper, std=matcher.std_caliper, scale=matcher.caliper_scale)
+    Calipers(
+        fixed=matcher.fixed_caliper,
+        std=matcher.std_caliper,
+        scale=matcher.caliper_scale,
+        outcome=matcher.outcome_caliper,
+    )
+
+
+def check_outcome_columns(matcher: CaliperMatcher, outcome: Sequence[str], columns: Sequence[str] | None) -> None:
+    """Refuse an outcome without its caliper, a caliper without an outcome, and an outcome that is a covariate."""
+    if outcome and matcher.outcome_caliper is None:
+        raise ValueError(f"outcome_caliper must be given with an outcome, got none for {', '.join(outcome)}")
+    if not outcome and matcher.outcome_caliper is not None:
+        raise ValueError(f"outcome_caliper needs columns of the outcome, got none for {matcher.outcome_caliper}")
+    if both := set(outcome) & set(columns or ()):
+        raise ValueError(f"outcome and columns both name {sorted(both)}: an outcome is no covariate")
+
+
+def read_with_outcome(path: Path, outcome: Sequence[str], **roles: Any) -> tuple[Table, NDArray[Any] | None]:
+    """Read a table and, as `CaliperMatcher.fit` takes it, the outcome, of which no row may be missing.
+
+    One column of quantities or of classes, as a target would be; several are numbers, such as predicted probabilities.
+    """
+    exact, outcome = list(roles.pop("exact", ())), list(dict.fromkeys(outcome))
+    table = read_table(path, exact=[*exact, *(name for name in outcome if name not in exact)], **roles)
+    if not outcome or table.exact is None:
+        return table, None
+    given = table.exact[outcome]
+    table = replace(table, exact=table.exact[exact] if exact else None)
+    numbers = given.apply(pd.to_numeric, errors="coerce")
+    wrong = numbers.isna().to_numpy()
+    if len(outcome) == 1 and (wrong.any() or not is_quantity(numbers.iloc[:, 0].to_numpy())):
+        return table, given.iloc[:, 0].to_numpy(dtype=str)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        found = f"row {row + 1}, column {outcome[column]!r} is '{given.iloc[row, column]}'"
+        raise TableError(f"{path}: {found}; several columns of an outcome must hold numbers")
+    values = numbers.to_numpy(dtype=np.float64)
+    return table, values[:, 0] if len(outcome) == 1 else values
 
 
 def check_roles(table: Table, matcher: CaliperMatcher) -> None:
@@ -125,6 +168,10 @@ def check_roles(table: Table, matcher: CaliperMatcher) -> None:
     n_domains = len(pd.unique(table.domain))
     if matcher.estimand != "both" and n_domains != 2:
         raise ValueError(f"estimand {matcher.estimand!r} needs two domains, {table.path} has {n_domains}")
+    if table.target is not None and is_quantity(table.target):
+        infinite = np.isinf(table.target.astype(np.float64))
+        if infinite.any():
+            raise TableError(f"{table.path}: row {int(infinite.argmax()) + 1}, the target is not a finite number")
 
 
 def covariates_of(table: Table) -> pd.DataFrame:
@@ -136,16 +183,20 @@ def covariates_of(table: Table) -> pd.DataFrame:
     return frame if table.ids is None else frame.set_axis(table.ids, axis=0)
 
 
-def match_table(table: Table, matcher: CaliperMatcher) -> Matching:
+def match_table(table: Table, matcher: CaliperMatcher, outcome: NDArray[Any] | None = None) -> Matching:
     """Fit the matcher to the table and match; what it warns of becomes notes."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SeparableDomainsWarning)
-        matcher.fit(covariates_of(table), table.domain, propensity_scores=table.propensity)
+        matcher.fit(covariates_of(table), table.domain, propensity_scores=table.propensity, outcome=outcome)
     notes = [as_sentence(str(warning.message).splitlines()[0]) for warning in caught]
     matches = matcher.match()
     if not len(matches):
         notes.append("Nothing was matched: no query has as many admissible keys as k asks for.")
-    return Matching(table, matcher, matches, matcher.balance(matches), matcher.removed(matches), tuple(notes))
+    precision = None
+    if table.target is not None and len(matches):
+        precision = matcher.precision(table.target, matches, kind="numbers" if is_quantity(table.target) else "classes")
+    balance, removed = matcher.balance(matches), matcher.removed(matches)
+    return Matching(table, matcher, matches, balance, removed, precision, tuple(notes))
 
 
 def as_sentence(text: str) -> str:
@@ -169,6 +220,8 @@ def print_matching(console: Console, matching: Matching) -> None:
         words=["rule", "threshold"],
     )
     _print_balance(console, matching.balance)
+    if matching.precision is not None:
+        _print_precision(console, matching.precision)
     console.print()
     for label, value in summary(matching).items():
         console.print(Text(f"{label}: {value}"), soft_wrap=not console.is_terminal)
@@ -253,6 +306,30 @@ def _print_balance(console: Console, balance: Balance) -> None:
     console.print(Text(f"VR: variance ratio, query to key. {rules}"))
 
 
+def _print_precision(console: Console, precision: MatchPrecision) -> None:
+    """Print how far the targets of pairs agree, direction by direction."""
+    quantity = precision.kind == "numbers"
+    order = precision.table.difference_sd * -1 if quantity else precision.table.precision
+    table = precision.table.iloc[np.argsort(order.to_numpy(), kind="stable")]
+    figures = ["|difference|", "in SD"] if quantity else ["equal"]
+    columns = ["query → key", "pairs", *figures, "by chance"]
+
+    def cells(row: Mapping[Any, Any]) -> list[str]:
+        if quantity:
+            return [f"{row['difference']:.4g}", decimal(row["difference_sd"]), decimal(row["chance_sd"])]
+        return [share(row["precision"]), share(row["chance"])]
+
+    rows = [
+        [f"{row['query_domain']} → {row['key_domain']}", count(row["pairs"]), *cells(row)]
+        for row in table.head(MOST_DIRECTIONS).to_dict("records")
+    ]
+    title = "Mean difference of the targets of pairs" if quantity else "Pairs with equal targets"
+    print_table(
+        console, f"{title}, and of random pairs of the same domains, the worst first", columns, rows, words=columns[:1]
+    )
+    _say_more(console, len(table) - len(rows))
+
+
 def _change(row: Mapping[Any, Any], name: str) -> str:
     before, after = decimal(row[f"{name}_before"]), decimal(row[f"{name}_after"])
     return before if before == after == decimal(np.nan) else f"{before} → {after}"
@@ -282,21 +359,19 @@ def summary(matching: Matching) -> dict[str, str]:
 
 def target_agreement(matching: Matching) -> dict[str, str]:
     """Return how far the targets of pairs agree: the share of equal classes, or the mean difference of quantities."""
-    target = matching.table.target
-    if target is None or not len(matching.matches):
+    found = matching.precision
+    if found is None:
         return {}
-    rows = matching.matches.to_frame()
-    known = ~(pd.isna(target[rows["query"]]) | pd.isna(target[rows["key"]]))
-    query, key = rows["query"].to_numpy()[known], rows["key"].to_numpy()[known]
-    if not len(query):
+    figures = found.overall
+    if not figures["pairs"]:
         return {"Targets": "no pair has both"}
-    of_pairs = "" if known.all() else f" of the {count(len(query))} pairs where both are known"
-    if is_quantity(target):
-        difference = float(np.abs(target[query].astype(float) - target[key].astype(float)).mean())
-        deviations = f"{difference / float(np.nanstd(target.astype(float))):.2f} standard deviations"
-        return {"Mean difference of the target in pairs": f"{difference:.4g}, {deviations}{of_pairs}"}
-    equal = share(float((target[query] == target[key]).mean()))
-    return {"Pairs with equal targets": f"{equal}{of_pairs}; {share(_chance(matching.table, query, key))} by chance"}
+    of_pairs = f" of the {count(figures['pairs'])} pairs where both are known" if figures["unknown"] else ""
+    if found.kind == "numbers":
+        value = f"{figures['difference']:.4g}, {figures['difference_sd']:.2f} standard deviations{of_pairs}"
+        chance = f"{figures['chance']:.4g}, {figures['chance_sd']:.2f} by chance"
+        return {"Mean difference of the target in pairs": f"{value}; {chance}"}
+    chance = f"{share(figures['chance'])} by chance"
+    return {"Pairs with equal targets": f"{share(figures['precision'])}{of_pairs}; {chance}"}
 
 
 def is_quantity(target: NDArray[Any]) -> bool:
@@ -305,15 +380,6 @@ def is_quantity(target: NDArray[Any]) -> bool:
     if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
         return False
     return bool((values != values.round()).any()) or values.nunique() > MOST_CLASSES
-
-
-def _chance(table: Table, query: NDArray[Any], key: NDArray[Any]) -> float:
-    """Return the share of equal targets if every key were any sample of its domain."""
-    assert table.target is not None
-    frame = pd.DataFrame({"domain": table.domain, "target": table.target}).dropna()
-    frequency = frame.groupby("domain", observed=True).target.value_counts(normalize=True)
-    wanted = pd.MultiIndex.from_arrays([table.domain[key], table.target[query]])
-    return float(frequency.reindex(wanted, fill_value=0.0).mean())
 
 
 def matching_page(matching: Matching, *, title: str) -> str:
@@ -340,7 +406,7 @@ def matching_page(matching: Matching, *, title: str) -> str:
         facts=facts,
         settings=page_settings(matching.table, matching.matcher),
         removed=matching.removed,
-        balance_pairs=_verdict_of_pairs_first(matching.balance.pairs),
+        balance_pairs=_with_precision(_verdict_of_pairs_first(matching.balance.pairs), matching.precision),
         balance_table=_verdict_first(matching.balance.table),
         figures=_figures(matching),
         pairs=pairs,
@@ -360,6 +426,20 @@ def _verdict_of_pairs_first(pairs: pd.DataFrame) -> pd.DataFrame:
     verdict = [f"{figure}_abs_smd_{when}" for figure in ("max", "mean") for when in ("before", "after")]
     first = ["query_domain", "key_domain", *verdict]
     return pairs[[*first, *(name for name in pairs if name not in first)]]
+
+
+def _with_precision(pairs: pd.DataFrame, precision: MatchPrecision | None) -> pd.DataFrame:
+    """Return the balance between domains with how far the targets of their pairs agree, behind the verdict."""
+    if precision is None:
+        return pairs
+    chosen = {"precision": "equal_targets", "difference": "target_difference", "difference_sd": "in_deviations"}
+    chosen |= {"chance": "by_chance", "chance_sd": "in_deviations_by_chance"}
+    figures = precision.table.rename(columns=chosen).drop(columns=["pairs", "unknown"])
+    names = pairs[["query_domain", "key_domain"]].astype(str)
+    found = names.merge(figures, how="left", on=["query_domain", "key_domain"]).iloc[:, 2:]
+    first = 6  # the domains and the verdict
+    both: pd.DataFrame = pd.concat([pairs.iloc[:, :first], found, pairs.iloc[:, first:]], axis=1)
+    return both
 
 
 def page_settings(table: Table, matcher: CaliperMatcher) -> dict[str, object]:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from okapi.data import Table, write_frame, write_text
 from okapi.data.four_sites import Sites, load_four_sites
@@ -67,11 +66,11 @@ def _table(sites: Sites, out: Path, images: list[Path] | None) -> Table:
 
 def _compare(name: str, matcher: CaliperMatcher, sites: Sites) -> list[str]:
     matching = match_table(_table(sites, Path(), None), matcher)
-    pairs: pd.DataFrame = matching.pairs()
+    precision = matcher.precision(sites.label, matching.matches)
     return [
         name,
         count(len(matching.matches)),
         count(matcher.effective_sample_size(matching.matches)),
         decimal(matching.balance.summary()["mean_abs_smd_after"]),
-        share(float((pairs.query_target == pairs.key_target).mean())),
+        share(precision.figure),
     ]

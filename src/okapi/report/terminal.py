@@ -12,8 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 _NOTHING = "–"
-_ALIKE: tuple[str, ...] = ("fixed_caliper", "std_caliper", "caliper_scale", "caliper_sd", "allow_fewer")
+_ALIKE: tuple[str, ...] = (
+    "fixed_caliper",
+    "std_caliper",
+    "outcome_caliper",
+    "caliper_scale",
+    "caliper_sd",
+    "allow_fewer",
+)
 _ALIKE += ("k", "temperature", "distance", "exact", "estimand", "held_out", "validation", "near", "most")
+_ALIKE += ("unlabelled", "limit", "task")
 _OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _ALIKE}
 _OPTIONS |= {"propensity_scores": "--propensity", "n_jobs": "--jobs"}
 _UNBOUNDED = 10_000  # columns: a file has no right edge, so nothing in it is wrapped or cut

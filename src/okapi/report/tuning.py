@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from okapi.data import read_table, write_frame, write_text
+from okapi.data import write_frame, write_text
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching.plots import to_svg
 from okapi.matching.tuning import Tuning, check_grid, pareto_plot, settings_of, tune
 from okapi.report.matching import (
     as_sentence,
+    check_outcome_columns,
     check_outputs,
     check_roles,
     covariates_of,
@@ -25,11 +26,13 @@ from okapi.report.matching import (
     print_files,
     print_notes,
     print_read,
+    read_with_outcome,
 )
 from okapi.report.page import tune_page
 from okapi.report.terminal import count, decimal, print_table, share, stderr, stdout, working
 
 MOST_ROWS = 20  # printed; the file has them all
+_SHOWN = ("fixed_caliper", "std_caliper", "caliper_scale", "temperature", "k", "outcome_caliper")
 
 
 def tune_file(
@@ -40,6 +43,7 @@ def tune_file(
     jobs: int = 1,
     out: Path | None = None,
     report: Path | None = None,
+    outcome: Sequence[str] = (),
     **roles: Any,
 ) -> None:
     """Read a table, try every combination of the grid, print them and write the table and the page.
@@ -55,13 +59,17 @@ def tune_file(
         Worker processes.
     out, report : Path, optional
         Files for the table of combinations and the page.
+    outcome : sequence of str
+        Columns that the outcome calipers compare.
     **roles
         Columns, as `okapi.data.read_table` takes them.
     """
     check_outputs(path, out, report)
     check_grid(grid)
+    tried = [caliper for caliper in grid["outcome_caliper"] if caliper is not None]
+    check_outcome_columns(CaliperMatcher(outcome_caliper=next(iter(tried), None)), outcome, roles.get("columns"))
     with working(f"Reading {path}"):
-        table = read_table(path, **roles)
+        table, outcomes = read_with_outcome(path, outcome, **roles)
         check_roles(table, matcher)
         table.check_finite()
     with warnings.catch_warnings(record=True) as caught, _bar() as bar:
@@ -73,11 +81,13 @@ def tune_file(
             **grid,
             matcher=matcher,
             propensity_scores=table.propensity,
+            outcome=outcomes,
             n_jobs=jobs,
             progress=lambda done, total: bar.update(task, description="Matching", completed=done, total=total),
         )
     notes = [as_sentence(str(warning.message).splitlines()[0]) for warning in caught]
-    command = match_command(path, matcher, tuning, **roles)
+    named = {"outcome": list(outcome)} if tuning.table.outcome_caliper.notna().iloc[0] else {}
+    command = match_command(path, matcher, tuning, **roles, **named)
     page = None
     if report is not None:
         page = tune_page(
@@ -156,7 +166,20 @@ def _word(value: Any) -> str:
 def print_tuning(console: Console, tuning: Tuning) -> None:
     """Print the best combinations, those on the Pareto front marked."""
     table = tuning.table
-    columns = ["", "fixed", "std", "scale", "temp.", "k", "retained", "keys (ESS)", "max |SMD|", "mean |SMD|", "VR ok"]
+    columns = [
+        "",
+        "fixed",
+        "std",
+        "scale",
+        "temp.",
+        "k",
+        "outcome",
+        "retained",
+        "keys (ESS)",
+        "max |SMD|",
+        "mean |SMD|",
+        "VR ok",
+    ]
     print_table(
         console,
         "Combinations, the best first; * on the Pareto front of retained queries and mean |SMD|",
@@ -187,7 +210,7 @@ def _row(row: "pd.Series[Any]") -> list[str]:
     settings = settings_of(row)
     return [
         "*" if row.pareto else "",
-        *(_word(settings[name]) for name in ("fixed_caliper", "std_caliper", "caliper_scale", "temperature", "k")),
+        *(_word(settings[name]) for name in _SHOWN),
         share(row.retained),
         share(row.ess_share),
         decimal(row.max_abs_smd),
