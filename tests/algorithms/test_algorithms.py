@@ -8,15 +8,18 @@ import torch
 from tests.algorithms.test_contract import SIZE, TASKS, make, toy
 from tests.matching.oracle import brute_force
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss, normalize
+from torch.nn.functional import cross_entropy, mse_loss, normalize, one_hot
 
 from okapi.algorithms import Okapi, SharedDomainsWarning, offline_matches, supervised_loss
 from okapi.algorithms.fixmatch import FixMatchSettings
 from okapi.algorithms.offline_okapi import OfflineOkapiSettings, offline_outcomes
 from okapi.algorithms.okapi import OkapiSettings
+from okapi.algorithms.outcomes import OUTCOMES, teaching_loss
 from okapi.data.batches import Batch
 from okapi.data.task import Task
 from okapi.matching import SeparableDomainsWarning
+from okapi.nn.centring import PRIOR
+from okapi.nn.outcome_bank import predicted_outcome
 
 
 def test_supervised_losses_by_hand():
@@ -85,7 +88,7 @@ def test_fixmatch_stops_the_gradient_at_the_weak_view(kind):
     if kind == "regression":
         weak = torch.cat([constant.network(batch.labelled.inputs).prediction.detach(), weak])
         strong = torch.cat([constant.network(batch.labelled.strong).prediction, strong])
-    (supervised + constant._teach(weak, strong)[0]).backward()
+    (supervised + teaching_loss(task, predicted_outcome(weak, OUTCOMES[kind]), strong, 0.0)[0]).backward()
     for ours, theirs in zip(algorithm.network.parameters(), constant.network.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
 
@@ -97,6 +100,45 @@ def test_fixmatch_needs_strong_views_and_a_sound_threshold():
     object.__setattr__(batch.unlabelled, "strong", None)
     with pytest.raises(ValueError, match="strong views are missing"):
         make("fixmatch", TASKS["classification"]).training_step(batch, 0)
+
+
+def test_okapi_teaches_strong_views_the_aligned_prognosis():
+    task = TASKS["classification"]
+    settings = {"outcome_caliper": "auto", "fixed_caliper": None, "std_caliper": None, "weight": 0.0, "warm_up": 0.0}
+    algorithm = make("okapi", task, outcome_alignment=True, self_training=2.0, confidence=0.5, bank=64, **settings)
+    batch = toy(task)
+    labelled, weak, strong_view = predictions(
+        algorithm, batch.labelled.inputs, batch.unlabelled.inputs, batch.unlabelled.strong
+    )
+    said = weak.softmax(1)
+    aligned = said * one_hot(batch.labelled.target, task.outputs).float().mean(0) / said.mean(0)
+    confidence, pseudo = (aligned / aligned.sum(1, keepdim=True)).max(1)
+    sure = confidence >= 0.5
+    assert 0 < sure.sum() < SIZE
+    lesson = cross_entropy(strong_view[sure], pseudo[sure], reduction="sum") / SIZE
+    loss, figures = algorithm.training_step(batch, 0)
+    scorer = figures["propensity_loss"]
+    expected = cross_entropy(labelled, batch.labelled.target) + 2 * lesson + scorer
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert figures["taught"].item() == pytest.approx(sure.float().mean().item())
+    assert algorithm.needs.strong == "unlabelled"
+    assert make("okapi", task).needs.strong == "none"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"self_training": 1.0}, "self_training teaches the outcomes that outcome_caliper compares, which is null"),
+        (
+            {"self_training": 1.0, "outcome_caliper": 0.5, "queries": "online", "direction": (0, 1)},
+            "self_training is not for online queries in one direction",
+        ),
+        ({"confidence": 1.5}, r"confidence must be in \[0, 1\], got 1.5"),
+    ],
+)
+def test_self_training_that_cannot_be_is_refused(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        OkapiSettings(**wrong)
 
 
 def test_offline_okapi_pulls_both_sides_of_a_pair():
@@ -165,6 +207,20 @@ def test_offline_matches_inside_the_prognostic_caliper():
     assert outcome[:15].std() == pytest.approx(1)  # numbers are counted in deviations of those known
     known = offline_outcomes(Task("classification", 2), prediction.expand(-1, 2), torch.arange(15) % 2)[:15]
     assert known.tolist() == torch.eye(2)[torch.arange(15) % 2].tolist()
+
+
+def test_offline_matches_of_centred_encodings():
+    generator = torch.Generator().manual_seed(0)
+    x, domain = torch.randn(30, 4, generator=generator), torch.arange(30) // 15
+    x[:15] += 3
+    rows = offline_matches(x, domain, OfflineOkapiSettings(fixed_caliper=None, std_caliper=None, centred=True))
+    unit = normalize(x, dim=1)
+    means = [(unit[domain == side].sum(0) + PRIOR * unit.mean(0)) / (15 + PRIOR) for side in (0, 1)]
+    direction = normalize(unit - torch.stack(means)[domain], dim=1)
+    distance = torch.cdist(direction, direction).masked_fill(domain[:, None] == domain, torch.inf)
+    assert rows.tolist() == distance.argmin(1).tolist()
+    plain = offline_matches(x, domain, OfflineOkapiSettings(fixed_caliper=None, std_caliper=None))
+    assert rows.tolist() != plain.tolist()
 
 
 def test_offline_matches_warn_of_separable_domains():

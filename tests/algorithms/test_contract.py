@@ -101,6 +101,27 @@ def test_three_steps_lower_the_loss_and_leave_the_momentum_encoder_alone(name, k
         assert figures["match_rate"] > 0
 
 
+@pytest.mark.parametrize("mode", DOMAIN_MODES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("rule", ["match_rate", "balance"])
+def test_calipers_and_temperature_adapt_to_domains_of_any_kind(rule, precision, mode):
+    task, dtype = TASKS["classification"], PRECISIONS[precision]
+    settings = {"adapt": rule, "temperature": "auto", "hubness": {"match_rate": "cap", "balance": "csls"}[rule]}
+    algorithm, batch = make("okapi", task, mode, dtype, **settings), toy(task, mode, dtype)
+    low = torch.autocast("cpu", dtype=torch.bfloat16) if precision == "bfloat16" else contextlib.nullcontext()
+    widths = []
+    for step in range(4):
+        with low:
+            loss, figures = algorithm.training_step(batch, step)
+        loss.backward()
+        widths.append(figures["std_caliper"].item())
+        assert figures["temperature"] >= 1
+    assert widths[0] == 2.0
+    assert len(set(widths)) == 4
+    assert figures["fixed_caliper"] != pytest.approx(0.9)
+    assert figures["busiest_key"] <= 3 or rule == "balance"
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_state_goes_through_a_checkpoint(name):
     task = TASKS["classification"]

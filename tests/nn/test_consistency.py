@@ -120,12 +120,109 @@ def test_state_goes_through_a_checkpoint():
     assert one(nets[0](x), x, domain).loss.item() == two(nets[1](x), x, domain).loss.item()
 
 
+ADAPTING = {"adapt": "balance", "temperature": "auto", "hubness": "csls", "fixed_caliper": 0.95, "std_caliper": 1.0}
+
+
+def take_steps(consistency, net, optimiser, steps):
+    """Return the figures of each step."""
+    figures = []
+    for step in steps:
+        x, domain = batch(step, n=32)
+        x = x + domain[:, None]
+        result = consistency(net(x), x, domain)
+        optimiser.zero_grad()
+        result.loss.backward()
+        optimiser.step()
+        figures.append({name: value.item() for name, value in result.figures.items()})
+    return figures
+
+
+@pytest.mark.parametrize("otherwise", [{}, {"adapt": "match_rate", "hubness": "cap"}])
+def test_what_adapts_resumes_as_if_it_had_never_stopped(otherwise):
+    nets = [encoder(), encoder()]
+    pair = [CrossDomainConsistency(net, k=2, bank=100, **(ADAPTING | otherwise)) for net in nets]
+    rates = {"lr": 0.1}
+    optimisers = [
+        torch.optim.SGD([*net.parameters(), *consistency.scorer.parameters()], **rates)
+        for net, consistency in zip(nets, pair, strict=True)
+    ]
+    first = take_steps(pair[0], nets[0], optimisers[0], range(8))
+    calipers = [figures["std_caliper"] for figures in first]
+    assert len(set(calipers)) > 1
+    assert {"fixed_caliper", "temperature"} <= set(first[-1])
+    pair[1].load_state_dict(pair[0].state_dict())
+    nets[1].load_state_dict(nets[0].state_dict())
+    later = [take_steps(pair[i], nets[i], optimisers[i], range(8, 16)) for i in (0, 1)]
+    assert later[0] == later[1]
+    before = {name: tensor.clone() for name, tensor in pair[0].state_dict().items()}
+    pair[0].eval()
+    take_steps(pair[0], nets[0].eval(), optimisers[0], [20])
+    learnt = ("scorer.linear.weight", "scorer.linear.bias")
+    kept = {name: tensor for name, tensor in pair[0].state_dict().items() if name not in learnt}
+    assert all(torch.equal(tensor, before[name]) for name, tensor in kept.items())
+
+
+def test_without_adapting_nothing_is_added_to_the_state_or_the_figures():
+    net, (x, domain) = encoder(), batch()
+    consistency = CrossDomainConsistency(net, k=1)
+    figures = consistency(net(x), x, domain).figures
+    assert not {"temperature", "std_caliper", "fixed_caliper"} & set(figures)
+    assert not [name for name in consistency.state_dict() if "adaptive" in name or "spread" in name]
+
+
+def funnel(*, steps=50, distance=4.0, **settings):
+    """Return mean figures of the last steps, in which a fast scorer tells two domains apart almost without error."""
+    torch.manual_seed(0)
+    net = nn.Linear(8, 8, bias=False)
+    nn.init.eye_(net.weight)
+    consistency = CrossDomainConsistency(net, k=1, fixed_caliper=None, bank=512, **settings)
+    optimiser = torch.optim.Adam(consistency.scorer.parameters(), lr=0.3)
+    late = []
+    for step in range(steps):
+        domain = torch.arange(64) % 2
+        x = torch.randn(64, 8)
+        x[:, 0] += distance * (domain - 0.5)
+        result = consistency(net(x).detach(), x, domain)
+        optimiser.zero_grad()
+        result.loss.backward()
+        optimiser.step()
+        if step >= steps - 20:
+            late.append(result.figures)
+    return {name: sum(figures[name].item() for figures in late) / len(late) for name in late[0]}
+
+
+def test_an_automatic_temperature_opens_the_funnel_of_separable_domains():
+    """Scores of 0 and 1: whoever is near 0 is within the std-caliper of the few keys that are wrongly there too."""
+    saturated, tempered = funnel(std_caliper=0.2), funnel(std_caliper=0.2, temperature="auto")
+    assert saturated["propensity_accuracy"] > 0.9
+    assert saturated["busiest_key"] > 32 / 3  # of the 32 queries of a direction
+    assert tempered["busiest_key"] < saturated["busiest_key"] / 2
+    assert tempered["distinct_keys"] > 0.5 > 0.4 > saturated["distinct_keys"]
+    assert tempered["temperature"] > 2
+
+
+def test_the_match_rate_comes_to_its_target():
+    settings = {"std_caliper": 0.2, "temperature": "auto", "steps": 150, "distance": 2.0, "target_match_rate": 0.6}
+    assert funnel(**settings)["match_rate"] > 0.7
+    assert funnel(adapt="match_rate", **settings)["match_rate"] == pytest.approx(0.6, abs=0.05)
+    one_way = funnel(adapt="match_rate", direction=(0, 1), **settings)
+    assert one_way["match_rate"] == pytest.approx(0.3, abs=0.03)  # of all samples, half of whom look for matches
+
+
+def test_a_cap_holds_in_a_step():
+    assert funnel(std_caliper=0.2, hubness="cap", cap=2)["busiest_key"] <= 2
+
+
 def test_more_domains_and_sets():
     net, (x, _) = encoder(), batch()
     many = CrossDomainConsistency(net, domains=4, k=1, std_caliper=2.0, fixed_caliper=0.99)
     assert many(net(x), x, torch.arange(10) % 4).match_rate > 0
     sets = CrossDomainConsistency(net, domains=3, sets=True, k=1, **FREE)
     assert sets(net(x), x, torch.eye(3, dtype=torch.bool)[torch.arange(10) % 3]).match_rate == 1
+    many = CrossDomainConsistency(net, domains=4, k=1, **ADAPTING)
+    assert many(net(x), x, torch.arange(10) % 4).match_rate > 0
+    sets = CrossDomainConsistency(net, domains=3, sets=True, k=1, **ADAPTING)
+    assert sets(net(x), x, torch.eye(3, dtype=torch.bool)[torch.arange(10) % 3]).figures["running_smd"] > 0
 
 
 def test_mappings_of_inputs():
@@ -151,6 +248,11 @@ def test_mappings_of_inputs():
         ({"fixed_caliper": 0.5}, "fixed_caliper"),
         ({"std_caliper": -1.0}, "std_caliper"),
         ({"temperature": 0.0}, "temperature must be positive"),
+        ({"temperature": "hot"}, "temperature must be positive or 'auto', got 'hot'"),
+        ({"adapt": "luck"}, "adapt must be 'match_rate' or 'balance', got 'luck'"),
+        ({"adapt": "balance", **FREE}, "adapt needs a caliper to start from"),
+        ({"hubness": "luck"}, "hubness must be 'csls', 'cap' or None, got 'luck'"),
+        ({"cap": 0}, "cap must be at least 1, got 0"),
         ({"queries": "other"}, "queries must be 'momentum' or 'online', got 'other'"),
         ({"loss": "l3"}, "loss must be one of"),
         ({"loss": "kl"}, "head is needed by loss 'kl'"),
@@ -269,25 +371,29 @@ TWO = textwrap.dedent("""
         uneven = gather(torch.full((rank + 1, 2), float(rank)))
         assert [part.shape[0] for part in uneven] == [1, 2] and uneven[1].sum() == 4, uneven
         assert [part.tolist() for part in gather(torch.tensor([rank == 1]))] == [[False], [True]]
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6)).double()
-    outcomes = dict(head=nn.Linear(6, 1).double(), outcomes="numbers", outcome_caliper=1.5)
-    consistency = CrossDomainConsistency(net, k=2, bank=30, decay=0.9, std_caliper=1.0, fixed_caliper=0.95, **outcomes)
-    called = DistributedDataParallel(net) if world > 1 else net
-    optimiser = torch.optim.AdamW([*net.parameters(), *consistency.scorer.parameters()], lr=0.02)
-    for step in range(20):
-        x = torch.randn(16, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
-        mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
-        domain = (torch.arange(16) % 2)[mine]
-        known = torch.where(x[:, :1] > 0, x.sum(1, keepdim=True), torch.nan)[mine]
-        result = consistency(called(x[mine]), x[mine], domain, outcome=known)
-        optimiser.zero_grad()
-        result.loss.backward()
-        optimiser.step()
+    for settings in ({}, dict(adapt="balance", temperature="auto", hubness="csls")):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6)).double()
+        settings |= dict(head=nn.Linear(6, 1).double(), outcomes="numbers", outcome_caliper=1.5)
+        settings |= dict(k=2, bank=30, decay=0.9, std_caliper=1.0, fixed_caliper=0.95)
+        consistency = CrossDomainConsistency(net, **settings)
+        called = DistributedDataParallel(net) if world > 1 else net
+        optimiser = torch.optim.AdamW([*net.parameters(), *consistency.scorer.parameters()], lr=0.02)
+        for step in range(20):
+            x = torch.randn(16, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
+            mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
+            domain = (torch.arange(16) % 2)[mine]
+            known = torch.where(x[:, :1] > 0, x.sum(1, keepdim=True), torch.nan)[mine]
+            result = consistency(called(x[mine]), x[mine], domain, outcome=known)
+            optimiser.zero_grad()
+            result.loss.backward()
+            optimiser.step()
+            if rank == 0:
+                print(*(repr(result.figures[name].item()) for name in sorted(result.figures)))
         if rank == 0:
-            print(*(repr(result.figures[name].item()) for name in sorted(result.figures)))
-    if rank == 0:
-        print(repr(sum(parameter.double().abs().sum().item() for parameter in net.parameters())))
+            print(repr(sum(parameter.double().abs().sum().item() for parameter in net.parameters())))
+        for name, buffer in consistency.named_buffers():
+            assert all(torch.equal(part[0], buffer) for part in gather(buffer[None])), name
     if world > 1:
         dist.destroy_process_group()
 """)
@@ -307,6 +413,6 @@ def test_two_processes_match_as_one_with_both_batches(tmp_path, free_port):
         output, error = process.communicate(timeout=120)
         assert process.returncode == 0, error
         outputs.append([[float(figure) for figure in line.split()] for line in output.splitlines()])
-    assert len(outputs[0]) == len(outputs[1]) == 21
+    assert len(outputs[0]) == len(outputs[1]) == 2 * 21
     for one, two in zip(outputs[0], outputs[1], strict=True):
         assert two == pytest.approx(one, abs=1e-9, nan_ok=True)

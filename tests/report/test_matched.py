@@ -12,7 +12,8 @@ from tests.training import small_data
 from tests.training.small_data import Recorded
 
 from okapi.data.text import Texts, TokenSettings
-from okapi.matching import CaliperMatcher
+from okapi.matching import CaliperMatcher, caliper_nn
+from okapi.nn.centring import centred
 from okapi.report import write_report
 from okapi.report.embedding_map import draw_map, principal_components
 from okapi.report.gallery import make_gallery
@@ -51,6 +52,18 @@ def test_matches_are_those_of_the_matcher_with_the_run_s_calipers():
     assert after < before
 
 
+def test_encodings_are_centred_where_the_run_s_are_and_its_own_temperature_is_named():
+    encoded = make_encoded(make_dataset(), k=2, fixed_caliper=None, std_caliper=None, centred=True, temperature="auto")
+    found = match_encoded(encoded)
+    domain = torch.from_numpy((encoded.split[found.pool] == "unlabelled").astype(np.int64))
+    unit = torch.from_numpy(encoded.encodings[found.pool])
+    _, key = centred(unit[:0], unit, domain[:0], domain)
+    expected = caliper_nn(key, key, query_domain=domain, key_domain=domain, k=2)
+    assert torch.equal(found.matches.key, expected.key)
+    assert found.notes == ("The run sets its temperature itself; propensities here have 1.",)
+    assert "centred yes" in page_of(encoded)
+
+
 def test_domain_labels_and_directions_are_the_run_s():
     encoded = make_encoded(make_dataset(), domain="label", fixed_caliper=None, std_caliper=None, direction=[0, 3])
     found = match_encoded(encoded)
@@ -64,9 +77,9 @@ def test_the_prognostic_caliper_takes_labels_of_train_and_predictions_of_unlabel
     encoded = make_encoded(make_dataset(), outcome_caliper=0.5, fixed_caliper=None, std_caliper=None, k=1)
     sure = 50 * torch.nn.functional.one_hot(encoded.dataset.target[torch.from_numpy(encoded.rows)], 3).float()
     found = match_encoded(replace(encoded, predictions=sure))
-    assert make_gallery(encoded, found).same == 1.0
+    assert make_gallery(encoded, found).precision.figure == 1.0
     wrong = match_encoded(replace(encoded, predictions=sure.roll(1, 1)))  # of train it is not looked at
-    assert make_gallery(encoded, wrong).same == 0.0
+    assert make_gallery(encoded, wrong).precision.figure == 0.0
 
 
 def test_methods_that_match_nothing_and_empty_calipers_still_show_neighbours():
@@ -102,11 +115,24 @@ def test_the_gallery_is_drawn_in_turn_from_domains_and_classes():
         assert distances == sorted(distances)
 
 
+def test_the_page_says_how_many_matches_are_of_the_same_class_in_either_direction():
+    encoded = make_encoded(make_dataset(), fixed_caliper=None, std_caliper=None)
+    found = match_encoded(encoded)
+    target = encoded.dataset.target.numpy()[encoded.rows[found.pool]]
+    same = target[found.matches.query][:, None] == target[found.matches.key]
+    text = f"{same.mean():.1%} of the {same.size} matches with known labels are of the same class, 33.3% by chance"
+    forth = same[found.domain[found.matches.query] == 0].mean()
+    assert f"{text}: labelled → unlabelled {forth:.1%} (33.3%), unlabelled → labelled " in page_of(encoded)
+    numbers = page_of(make_encoded(make_dataset("regression")))
+    assert re.search(r"matches with known labels are \d\.\d\d standard deviations apart, \d\.\d\d by chance", numbers)
+
+
 def test_matches_without_labels_are_neither_right_nor_wrong():
     target = torch.where(torch.from_numpy(SPLIT == "unlabelled"), -1, make_dataset().target)
     encoded = make_encoded(make_dataset(target=target))
     gallery = make_gallery(encoded, match_encoded(encoded))
-    assert gallery.same is None
+    assert not gallery.marked
+    assert gallery.precision.overall["unknown"] == gallery.matched * 3
     assert {query.agreement for query in gallery.queries} == {"unknown"}
     assert 'id="by-mark"' not in page_of(encoded)
 
@@ -142,7 +168,7 @@ def test_a_picture_that_cannot_be_read_is_a_placeholder(monkeypatch):
 def test_numbers_and_labels_have_pages_too(kind):
     encoded = make_encoded(make_dataset(kind))
     gallery = make_gallery(encoded, match_encoded(encoded))
-    assert (gallery.same is None) == (kind == "regression")
+    assert gallery.marked == (kind == "multilabel")
     drawn = draw_map(encoded)
     legend = [name for name, _, _ in drawn.colourings[1].legend]
     if kind == "regression":

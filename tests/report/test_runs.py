@@ -153,6 +153,19 @@ def test_curves_are_means_over_seeds_and_skip_nan(tmp_path):
     assert not curves.thinned
 
 
+def test_matches_of_validation_samples_have_curves_in_either_direction(tmp_path):
+    run = write_run(tmp_path / "run")
+    with (run / "metrics.csv").open("a") as file:
+        file.write("20,ood_val,match_precision_to_labelled,0.6\n20,ood_val,match_rate_from_labelled,0.9\n")
+        file.write("20,id_val,match_distance_from_labelled,1.3\n")
+    captions = [caption for caption, _ in draw_curves(gather([run]).runs, ["erm"]).figures]
+    assert captions[-3:] == [
+        "Match precision, ood_val to train",
+        "SD between targets of matches, train to id_val",
+        "Match rate, train to ood_val",
+    ]
+
+
 def test_long_curves_are_thinned_to_what_can_be_seen(tmp_path):
     run = write_run(tmp_path / "run")
     values = np.sin(np.arange(20_000) / 500)

@@ -83,8 +83,13 @@ METHODS: dict[str, Overrides] = {
     for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     for method in ("fixmatch", "okapi", "offline_okapi")
 }
-PROGNOSTIC = of_algorithm(
-    fixed_caliper=None, outcome_caliper=0.8, outcome_neighbours=10, outcome_alignment=True, weight=5.0
+OURS = of_algorithm(
+    fixed_caliper=None,
+    outcome_caliper="auto",
+    outcome_alignment=True,
+    centred=True,
+    weight=2.0,
+    self_training=1.0,
 )
 RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}
 RESNET_50 = {"model.backbone": "resnet-50", "model.pretrained": "microsoft/resnet-50"}
@@ -111,7 +116,7 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
     },
     **{
         f"{data}/erm_fully_labelled": (f"{data}/erm", {"data.fully_labelled": True})
-        for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits")
+        for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     },
     **{
         f"{data}/okapi_no_calipers": (f"{data}/okapi", {"algorithm.fixed_caliper": None})
@@ -122,11 +127,15 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
         for data in ("pacs_features", "lsms", "sentiment", "digits")
     },
     **{
-        f"{data}/okapi_prognostic": (f"{data}/okapi", PROGNOSTIC)
+        f"{data}/okapi_ours": (f"{data}/okapi", OURS)
         for data in ("pacs_features", "sentiment", "digits")
     },
-    "sites/okapi_prognostic": ("sites/okapi", PROGNOSTIC | {"algorithm.std_caliper": None}),
-    "lsms/okapi_prognostic": ("lsms/okapi", of_algorithm(fixed_caliper=None, outcome_caliper=0.5)),
+    "sites/okapi_no_calipers": ("sites/okapi", of_algorithm(fixed_caliper=None, std_caliper=None)),
+    "sites/okapi_paper": ("sites/okapi", of_algorithm(scorer_learning_rate=None)),
+    "sites/okapi_ours": ("sites/okapi", OURS | {"algorithm.std_caliper": None}),
+    "lsms/okapi_ours": (
+        "lsms/okapi", of_algorithm(fixed_caliper=None, outcome_caliper="auto", centred=True, weight=20.0)
+    ),
 }
 # fmt: on
 

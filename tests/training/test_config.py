@@ -50,7 +50,7 @@ def test_configs_that_come_with_okapi_are_read_and_read_back(path, tmp_path):
 
 
 def test_the_configs_of_one_data_set_differ_in_the_algorithm_only():
-    configs = [read_config(path).as_dict() for path in FOLDER.glob("*.yaml")]
+    configs = [read_config(path).as_dict() for path in FOLDER.glob("*.yaml") if "fully_labelled" not in path.stem]
     assert len(configs) >= 4
     for config in configs[1:]:
         assert all(line.startswith("algorithm.") for line in differences(configs[0], config))

@@ -3,16 +3,29 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
 from okapi.algorithms.supervised import supervised_loss
 from okapi.data.batches import Batch, Inputs, Samples
 from okapi.data.task import Task
+from okapi.matching import Matches
 from okapi.models.network import Network, Output
 
 Figures: TypeAlias = dict[str, Tensor]
+
+
+class Pool(NamedTuple):
+    """Samples to be matched: encodings (n, d), predictions (n, outputs), domains, and targets of labelled ones."""
+
+    encoding: Tensor
+    prediction: Tensor
+    domain: Tensor
+    target: Tensor | None
+
+
+Matcher: TypeAlias = Callable[[Pool, Pool], Matches]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +85,10 @@ class Algorithm(nn.Module, ABC):
     def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Figures]:
         """Return the loss of a batch, with its gradient, and figures worth watching, without."""
 
+    def matcher(self) -> Matcher | None:
+        """Return what matches queries with keys as the algorithm does by now; None: it matches nothing."""
+        return None
+
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Return what an optimiser takes: the parameters to learn, each group with its learning rate."""
         return [{"params": list(self.network.parameters()), "lr": learning_rate}]
@@ -96,3 +113,10 @@ def unlabelled(batch: Batch) -> Samples:
     if batch.unlabelled is None:
         raise ValueError("unlabelled samples are missing in the batch")
     return batch.unlabelled
+
+
+def strong(samples: Samples) -> Inputs:
+    """Return the strong views of samples that must have them."""
+    if samples.strong is None:
+        raise ValueError("strong views are missing in the batch")
+    return samples.strong

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from okapi.algorithms.base import Algorithm, Figures, Needs, unlabelled
-from okapi.data.batches import Batch, Inputs, Samples, join
+from okapi.algorithms.base import Algorithm, Figures, Needs, strong, unlabelled
+from okapi.algorithms.outcomes import OUTCOMES, teaching_loss
+from okapi.data.batches import Batch, join
+from okapi.nn.outcome_bank import predicted_outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,35 +51,15 @@ class FixMatch(Algorithm):
         labelled, others = batch.labelled, unlabelled(batch)
         with torch.no_grad():
             weak = self.predict(others.inputs).prediction
-        strong_views = [_strong(others)]
+        strong_views = [strong(others)]
         if self.task.kind == "regression":
-            strong_views.insert(0, _strong(labelled))
+            strong_views.insert(0, strong(labelled))
         prediction = self.predict(join([labelled.inputs, *strong_views])).prediction
         supervised = self.supervised(prediction[: len(labelled)], labelled)
-        strong = prediction[len(labelled) :]
         if self.task.kind == "regression":
             weak = torch.cat([prediction[: len(labelled)].detach(), weak])
-        unsupervised, taught = self._teach(weak, strong)
+        said = predicted_outcome(weak, OUTCOMES[self.task.kind])
+        unsupervised, taught = teaching_loss(self.task, said, prediction[len(labelled) :], self.settings.threshold)
         loss = supervised + self.settings.weight * unsupervised
         figures = {"loss": loss, "supervised_loss": supervised, "unsupervised_loss": unsupervised, "taught": taught}
         return loss, {name: figure.detach() for name, figure in figures.items()}
-
-    def _teach(self, weak: Tensor, strong: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the unsupervised loss and the share of predictions that taught."""
-        if self.task.kind == "regression":
-            return mse_loss(strong, weak), weak.new_tensor(1.0)
-        if self.task.kind == "classification":
-            confidence, target = weak.softmax(-1).max(-1)
-            loss = cross_entropy(strong, target, reduction="none")
-        else:
-            probability = weak.sigmoid()
-            confidence = torch.maximum(probability, 1 - probability)
-            loss = binary_cross_entropy_with_logits(strong, (probability > 0.5).to(strong.dtype), reduction="none")
-        teaches = (confidence >= self.settings.threshold).to(loss.dtype)
-        return (loss * teaches).mean(), teaches.mean()
-
-
-def _strong(samples: Samples) -> Inputs:
-    if samples.strong is None:
-        raise ValueError("strong views are missing in the batch")
-    return samples.strong

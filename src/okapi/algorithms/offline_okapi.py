@@ -9,11 +9,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from okapi.algorithms.base import Algorithm, Figures, Needs, unlabelled
-from okapi.algorithms.okapi import OUTCOMES, known_outcome
+from okapi.algorithms.outcomes import OUTCOMES, known_outcome
 from okapi.data.batches import Batch, Samples, join
 from okapi.data.task import Task
 from okapi.matching import Propensity, caliper_nn
 from okapi.nn import Linear, consistency_loss
+from okapi.nn.centring import centred
 from okapi.nn.outcome_bank import predicted_outcome
 
 
@@ -25,7 +26,7 @@ class OfflineOkapiSettings:
     ----------
     erm_run : str, or null
         Run directory of the trained ERM model whose encodings are matched.
-    fixed_caliper, std_caliper, caliper_scale, outcome_caliper, temperature, domain
+    fixed_caliper, std_caliper, caliper_scale, outcome_caliper, centred, temperature, domain
         As of Okapi; the propensities are those of a logistic regression, the predictions those of the trained model.
     weight : float
         Of the consistency in the loss.
@@ -39,7 +40,8 @@ class OfflineOkapiSettings:
     fixed_caliper: float | None = 0.9
     std_caliper: float | None = 0.6
     caliper_scale: Literal["probability", "logit"] = "probability"
-    outcome_caliper: float | None = None
+    outcome_caliper: float | Literal["auto"] | None = None
+    centred: bool = False
     temperature: float = 0.7
     domain: Literal["binary", "label"] = "binary"
     weight: float = 1.0
@@ -115,9 +117,12 @@ def offline_matches(
     score = None
     if settings.fixed_caliper is not None or settings.std_caliper is not None:
         score = Propensity(temperature=settings.temperature).fit(unit, where).scores(unit)
+    searched = torch.from_numpy(unit)
+    if settings.centred:
+        _, searched = centred(searched[:0], searched, domain[:0].cpu(), domain.cpu())
     matches = caliper_nn(
-        unit,
-        unit,
+        searched,
+        searched,
         query_domain=where,
         key_domain=where,
         query_propensity=score,

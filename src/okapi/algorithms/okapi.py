@@ -6,17 +6,19 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import normalize
 
-from okapi.algorithms.base import Algorithm, Figures, Needs, unlabelled
+from okapi.algorithms.base import Algorithm, Figures, Matcher, Needs, Pool, strong, unlabelled
+from okapi.algorithms.outcomes import OUTCOMES, known_outcome, teaching_loss
 from okapi.data.batches import Batch, Samples, join
 from okapi.data.task import Task
+from okapi.matching import Matches, caliper_nn
 from okapi.models.network import Network
 from okapi.nn import CrossDomainConsistency, Linear
-from okapi.nn.outcome_bank import OutcomeKind
+from okapi.nn.centring import centred
+from okapi.nn.outcome_bank import predicted_outcome
 
 LABELLED, UNLABELLED = 0, 1
-OUTCOMES: dict[str, OutcomeKind] = {"classification": "classes", "regression": "numbers", "multilabel": "labels"}
 
 
 class SharedDomainsWarning(UserWarning):
@@ -37,17 +39,30 @@ class OkapiSettings:
         Greatest difference of propensities in a pair, in standard deviations.
     caliper_scale : {"probability", "logit"}
         Scale on which the std-caliper compares.
-    outcome_caliper : float >= 0, or null
+    outcome_caliper : float >= 0, "auto", or null
         The prognostic caliper: greatest distance of the outcomes in a pair, labels where they are known and the
         momentum model's predictions elsewhere. Of classes and labels the Euclidean distance of their probabilities; of
-        numbers in standard deviations.
+        numbers in standard deviations. Automatic: the standard deviation of the labels, so that a pair is no further
+        apart than a sample is from the mean.
     outcome_neighbours : int
         With a prognostic caliper: how many past unlabelled samples, the nearest ones, have a say in what is predicted
         of an unlabelled one.
     outcome_alignment : bool
         With a prognostic caliper: whether predicted classes are made as frequent as the labels.
-    temperature : float > 0
-        Divides the logits of the propensities.
+    centred : bool
+        Whether encodings look for matches less the mean of their domain, which all its samples share.
+    temperature : float > 0, or "auto"
+        Divides the logits of the propensities. Automatic: so much that the two domains furthest apart have mean
+        propensities of 0.27 and 0.73, or 1 where that is more.
+    adapt : {"match_rate", "balance"}, or null
+        Make the calipers, from those given, wider or narrower during training: until ``target_match_rate`` of the
+        queries are matched, or as wide as matched samples are balanced (SMD 0.1, variance ratio 2).
+    target_match_rate : float in (0, 1)
+        Share of the queries that are to be matched, with ``adapt: match_rate``.
+    hubness : {"csls", "cap"}, or null
+        Keep keys from serving a great many queries: by cross-domain similarity local scaling, or by a cap.
+    cap : int
+        How many queries of a step a key serves at most, with ``hubness: cap``.
     domain : {"binary", "label"}
         What a sample's domain is: which pool it is in, labelled or unlabelled, or its domain label.
     direction : (int, int), or null
@@ -66,6 +81,11 @@ class OkapiSettings:
         Share of the training over which the weight rises from 0.
     loss : {"squared_l2", "cosine", "jsd", "kl"}
         Distance in a pair: of encodings, or of predicted classes.
+    self_training : float
+        With a prognostic caliper: weight of a loss by which the outcomes predicted of unlabelled samples teach the
+        predictions of their strong views, as FixMatch does; it rises like ``weight``.
+    confidence : float in [0, 1]
+        Least probability of a class or label that teaches.
     scorer_learning_rate : float, or null
         Learning rate of the propensity scorer; null: the encoder's, at which it hardly learns on unit vectors.
     """
@@ -74,10 +94,15 @@ class OkapiSettings:
     fixed_caliper: float | None = 0.9
     std_caliper: float | None = 0.2
     caliper_scale: Literal["probability", "logit"] = "probability"
-    outcome_caliper: float | None = None
+    outcome_caliper: float | Literal["auto"] | None = None
     outcome_neighbours: int = 0
     outcome_alignment: bool = False
-    temperature: float = 1.0
+    centred: bool = False
+    temperature: float | Literal["auto"] = 1.0
+    adapt: Literal["match_rate", "balance"] | None = None
+    target_match_rate: float = 0.5
+    hubness: Literal["csls", "cap"] | None = None
+    cap: int = 3
     domain: Literal["binary", "label"] = "binary"
     direction: tuple[int, int] | None = None
     queries: Literal["momentum", "online"] = "momentum"
@@ -87,12 +112,23 @@ class OkapiSettings:
     weight: float = 1.0
     warm_up: float = 0.1
     loss: Literal["squared_l2", "cosine", "jsd", "kl"] = "squared_l2"
+    self_training: float = 0.0
+    confidence: float = 0.8
     scorer_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("momentum", "final_momentum", "warm_up"):
+        for name in ("momentum", "final_momentum", "warm_up", "confidence"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        if self.self_training and self.outcome_caliper is None:
+            raise ValueError("self_training teaches the outcomes that outcome_caliper compares, which is null")
+        if self.self_training and self.one_way:
+            raise ValueError("self_training is not for online queries in one direction, which see one pool only")
+
+    @property
+    def one_way(self) -> bool:
+        """Whether each encoder sees its own pool only."""
+        return self.queries == "online" and self.domain == "binary" and self.direction is not None
 
 
 class Okapi(Algorithm):
@@ -130,47 +166,60 @@ class Okapi(Algorithm):
             outcomes=OUTCOMES[task.kind],
             outcome_neighbours=own.outcome_neighbours,
             outcome_alignment=own.outcome_alignment,
+            centred=own.centred,
             temperature=own.temperature,
+            adapt=own.adapt,
+            target_match_rate=own.target_match_rate,
+            hubness=own.hubness,
+            cap=own.cap,
             queries=own.queries,
             bank=own.bank,
             decay=Linear(own.momentum, own.final_momentum, steps),
             weight=Linear(0.0, own.weight, round(own.warm_up * steps)),
             loss=own.loss,
         )
+        self.self_training = Linear(0.0, own.self_training, round(own.warm_up * steps))
 
     @property
     def needs(self) -> Needs:
         """What a batch must have."""
-        return Needs(unlabelled=True)
+        return Needs(unlabelled=True, strong="unlabelled" if self.settings.self_training else "none")
 
     def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Figures]:
         """Return the loss of a batch and its figures."""
-        if self.settings.queries == "online" and self.settings.domain == "binary" and self.settings.direction:
-            supervised, matched = self._one_way(batch, step)
-        else:
-            supervised, matched = self._all_ways(batch, step)
-        loss = supervised + matched.loss
-        return loss, {"loss": loss.detach(), "supervised_loss": supervised.detach(), **matched.figures}
+        supervised, unsupervised, figures = (self._one_way if self.settings.one_way else self._all_ways)(batch, step)
+        loss = supervised + unsupervised
+        return loss, {"loss": loss.detach(), "supervised_loss": supervised.detach(), **figures}
 
-    def _all_ways(self, batch: Batch, step: int) -> tuple[Tensor, Any]:
+    def _all_ways(self, batch: Batch, step: int) -> tuple[Tensor, Tensor, Figures]:
         labelled, others = batch.labelled, unlabelled(batch)
         inputs = join([labelled.inputs, others.inputs])
         momentum = self.consistency.encode(inputs, step)  # before the network's activations take their memory
-        encoding, prediction = self.predict(inputs)
+        known = torch.cat([self._outcome(pool, number) for number, pool in enumerate((labelled, others))])
+        views = [inputs]
+        if self.settings.self_training:
+            taught = self.consistency.prognosis(momentum, known)[len(labelled) :]
+            views.append(strong(others))
+        encoding, prediction = self.predict(join(views))
+        both = len(labelled) + len(others)
         supervised = self.supervised(prediction[: len(labelled)], labelled)
         domain = torch.cat([self._domain(labelled, LABELLED), self._domain(others, UNLABELLED)])
-        known = [self._outcome(pool, number) for number, pool in enumerate((labelled, others))]
-        return supervised, self.consistency(
-            encoding,
+        matched = self.consistency(
+            encoding[:both],
             inputs,
             domain,
-            prediction=prediction,
-            outcome=torch.cat(known),
+            prediction=prediction[:both],
+            outcome=known,
             step=step,
             momentum=momentum,
         )
+        if not self.settings.self_training:
+            return supervised, matched.loss, matched.figures
+        lesson, share = teaching_loss(self.task, taught, prediction[both:], self.settings.confidence)
+        figures = {"self_training_loss": lesson.detach(), "taught": share}
+        return supervised, matched.loss + self.self_training(step) * lesson, matched.figures | figures
 
-    def _one_way(self, batch: Batch, step: int) -> tuple[Tensor, Any]:
+    def _one_way(self, batch: Batch, step: int) -> tuple[Tensor, Tensor, Figures]:
         """Encode the queries' pool online and the keys' pool with momentum only; the labelled online in any case."""
         pools = [batch.labelled, unlabelled(batch)]
         domains = [self._domain(pool, number) for number, pool in enumerate(pools)]
@@ -180,7 +229,7 @@ class Okapi(Algorithm):
         encoding, prediction = self.predict(join([pool.inputs for pool in seen]))
         supervised = self.supervised(prediction[: len(batch.labelled)], batch.labelled)
         queries = slice(None) if source == LABELLED else slice(len(batch.labelled), None)
-        return supervised, self.consistency(
+        matched = self.consistency(
             encoding[queries],
             pools[target].inputs,
             domains[source],
@@ -191,6 +240,7 @@ class Okapi(Algorithm):
             step=step,
             momentum=momentum,
         )
+        return supervised, matched.loss, matched.figures
 
     def _domain(self, samples: Samples, pool: int) -> Tensor:
         if self.settings.domain == "label":
@@ -202,6 +252,49 @@ class Okapi(Algorithm):
         if pool == UNLABELLED or samples.target is None:
             return torch.full((len(samples), self.task.outputs), torch.nan, device=samples.id.device)
         return known_outcome(self.task, samples.target)
+
+    def matcher(self) -> Matcher:
+        """Return what matches queries with keys inside the calipers of by now, in whatever direction.
+
+        Encodings are compared as unit vectors, propensities are the scorer's, and an outcome is the target where it is
+        known and else the prediction. The rules against hubs, and what else the bank is needed for, are left out.
+        """
+        return self._match_pools
+
+    @torch.no_grad()
+    def _match_pools(self, queries: Pool, keys: Pool) -> Matches:
+        names = ("fixed_caliper", "std_caliper", "outcome_caliper")
+        calipers: dict[str, Any] = {name: getattr(self.settings, name) for name in names}
+        if self.consistency.adaptive is not None:
+            calipers |= self.consistency.adaptive.calipers()
+        sides: dict[str, Any] = {}
+        for name, pool in (("query", queries), ("key", keys)):
+            sides |= {f"{name}_{part}": value for part, value in self._side(pool, calipers).items()}
+        if "query_outcome" in sides and self.task.kind == "regression":
+            known = next(pool.target for pool in (queries, keys) if pool.target is not None)
+            scale = known.reshape(len(known), -1).double().std(0)
+            scale = torch.where(scale > 0, scale, 1.0)  # of one sample it is NaN
+            sides |= {name: sides[name] / scale for name in ("query_outcome", "key_outcome")}
+        query, key = (normalize(pool.encoding, dim=-1) for pool in (queries, keys))
+        if self.settings.centred:
+            query, key = centred(query, key, sides["query_domain"], sides["key_domain"])
+        calipers |= {"k": self.settings.k, "caliper_scale": self.settings.caliper_scale}
+        return caliper_nn(query, key, **sides, **calipers)
+
+    def _side(self, pool: Pool, calipers: dict[str, Any]) -> dict[str, Tensor]:
+        """Return the domain, and what the calipers need, of the samples of a pool."""
+        side = {"domain": pool.domain}
+        if self.settings.domain == "binary":
+            number = UNLABELLED if pool.target is None else LABELLED
+            side["domain"] = torch.full((len(pool.encoding),), number)
+        if calipers["fixed_caliper"] is not None or calipers["std_caliper"] is not None:
+            scorer = self.consistency.scorer
+            unit = normalize(pool.encoding, dim=-1).to(scorer.linear.weight.device)
+            side["propensity"] = scorer.scores(scorer(unit)).cpu()
+        if calipers["outcome_caliper"] is not None:
+            known = None if pool.target is None else known_outcome(self.task, pool.target)
+            side["outcome"] = predicted_outcome(pool.prediction, OUTCOMES[self.task.kind]) if known is None else known
+        return side
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Return the network's parameters and, with a learning rate that may be its own, the scorer's."""
@@ -236,10 +329,3 @@ class Okapi(Algorithm):
                 SharedDomainsWarning,
                 stacklevel=2,
             )
-
-
-def known_outcome(task: Task, target: Tensor) -> Tensor:
-    """Return targets as the prognostic caliper compares them, (n, outputs): classes as rows of 0 and 1."""
-    if task.kind == "classification":
-        return one_hot(target, task.outputs).to(torch.get_default_dtype())
-    return target.reshape(len(target), task.outputs)

@@ -1,5 +1,6 @@
 """Parts of a training step, each usable alone."""
 
+from okapi.nn.adaptive_calipers import AdaptiveCalipers
 from okapi.nn.consistency import Consistency, CrossDomainConsistency
 from okapi.nn.distributed import gather
 from okapi.nn.losses import LOSSES, consistency_loss
@@ -10,6 +11,7 @@ from okapi.nn.schedules import Constant, Cosine, Linear, Schedule
 
 __all__ = [
     "LOSSES",
+    "AdaptiveCalipers",
     "Consistency",
     "Constant",
     "Cosine",

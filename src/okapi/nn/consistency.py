@@ -8,12 +8,15 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize
 
 from okapi.matching import Matches, caliper_nn
+from okapi.nn.adaptive_calipers import Adapt, AdaptiveCalipers
+from okapi.nn.centring import centred as from_centres
 from okapi.nn.distributed import gather, rank, world_size
+from okapi.nn.hubs import capped, looking, penalised
 from okapi.nn.losses import ON_PREDICTIONS, consistency_loss
 from okapi.nn.match_figures import hubness, matched_smd
 from okapi.nn.memory_bank import MemoryBank
 from okapi.nn.momentum import MomentumEncoder
-from okapi.nn.outcome_bank import OutcomeBank, OutcomeKind
+from okapi.nn.outcome_bank import Outcome, OutcomeBank, OutcomeKind
 from okapi.nn.propensity_scorer import PropensityScorer, with_gradient_taken
 from okapi.nn.schedules import Schedule, as_schedule
 
@@ -58,8 +61,21 @@ class CrossDomainConsistency(nn.Module):
         How many past samples have a say in what is predicted of a new one, for ``outcome_caliper`` only.
     outcome_alignment : bool
         Whether predicted classes are made as frequent as those known, for ``outcome_caliper`` only.
-    temperature : float > 0
-        Divides the logits of the propensities.
+    centred : bool
+        Whether encodings are compared less the mean of their domain, as `okapi.nn.centring.centred` says. It takes a
+        copy of the keys.
+    temperature : float > 0, or "auto"
+        Divides the logits of the propensities; automatic as `okapi.nn.PropensityScorer` says.
+    adapt : {"match_rate", "balance"}, optional
+        Rule by which the calipers, from those given, are made wider or narrower during training, as
+        `okapi.nn.AdaptiveCalipers` says.
+    target_match_rate : float in (0, 1)
+        Share of the queries that are to be matched, for ``adapt="match_rate"``.
+    hubness : {"csls", "cap"}, optional
+        How keys are kept from serving a great many queries: by a distance that counts how near a key is to its nearest
+        queries (CSLS, which takes a copy of the keys), or by a cap on the queries of a step that a key serves.
+    cap : int
+        How many queries those are at most, for ``hubness="cap"``.
     queries : {"momentum", "online"}
         Which encodings look for matches. The bank stores momentum encodings either way.
     bank : int
@@ -98,11 +114,16 @@ class CrossDomainConsistency(nn.Module):
         caliper_scale: str = "probability",
         two_way: bool = True,
         direction: tuple[int, int] | None = None,
-        outcome_caliper: float | None = None,
+        outcome_caliper: float | Literal["auto"] | None = None,
         outcomes: OutcomeKind = "classes",
         outcome_neighbours: int = 0,
         outcome_alignment: bool = False,
-        temperature: float = 1.0,
+        centred: bool = False,
+        temperature: float | Literal["auto"] = 1.0,
+        adapt: Adapt | None = None,
+        target_match_rate: float = 0.5,
+        hubness: Literal["csls", "cap"] | None = None,
+        cap: int = 3,
         queries: Literal["momentum", "online"] = "momentum",
         bank: int = 16_384,
         decay: float | Schedule = 0.996,
@@ -112,6 +133,10 @@ class CrossDomainConsistency(nn.Module):
         super().__init__()
         if queries not in ("momentum", "online"):
             raise ValueError(f"queries must be 'momentum' or 'online', got {queries!r}")
+        if hubness not in (None, "csls", "cap"):
+            raise ValueError(f"hubness must be 'csls', 'cap' or None, got {hubness!r}")
+        if cap < 1:
+            raise ValueError(f"cap must be at least 1, got {cap}")
         self._settings: dict[str, Any] = {
             "k": k,
             "fixed_caliper": fixed_caliper,
@@ -125,12 +150,19 @@ class CrossDomainConsistency(nn.Module):
         self._check_calipers(width, domains, sets)
         self._loss = consistency_loss(loss)
         self._online = (encoder,)  # in a tuple: the encoder belongs to its model, not to this module
-        self.queries = queries
+        self.queries, self.hubness, self.cap, self.centred = queries, hubness, cap, centred
         self.weight = as_schedule(weight)
         self.momentum = MomentumEncoder(encoder, decay)
         self.scorer = PropensityScorer(width, domains, sets=sets, temperature=temperature)
         dtype = _dtype(encoder)
         self.scorer.to(dtype)
+        self.adaptive: AdaptiveCalipers | None = None
+        if adapt is not None:
+            if outcome_caliper == "auto":
+                raise ValueError("adapt needs an outcome_caliper to start from, got 'auto', which adapts itself")
+            calipers = {name: self._settings[name] for name in ("fixed_caliper", "std_caliper", "outcome_caliper")}
+            sums: dict[str, Any] = {"groups": 1 if sets else domains, "features": width, "dtype": dtype}
+            self.adaptive = AdaptiveCalipers(adapt, calipers, target_match_rate=target_match_rate, **sums)
         self.encodings = MemoryBank(bank, (width,), dtype)
         self.domains = MemoryBank(bank, (domains,), torch.bool) if sets else MemoryBank(bank, dtype=torch.int64)
         self.on_predictions = loss in ON_PREDICTIONS
@@ -217,12 +249,10 @@ class CrossDomainConsistency(nn.Module):
         )
         outcomes: dict[str, Any] = {}
         if self.by_outcome:
-            said = self.momentum_head(raw)
-            new_outcome = self.outcomes.of(said, outcome if key_domain is None else key_outcome)
-            new_outcome = self.outcomes.refined(new_outcome, new, self.encodings.rows())
+            new_outcome = self._prognosis(raw, outcome if key_domain is None else key_outcome, new)
             query_outcome = new_outcome if key_domain is None else self.outcomes.of(_present(prediction), outcome)
             outcomes = self.outcomes.compared(query_outcome, new_outcome)
-        matches = caliper_nn(
+        matches, caliper_figures = self._match(
             query,
             keys,
             query_domain=query_domain,
@@ -230,7 +260,6 @@ class CrossDomainConsistency(nn.Module):
             query_propensity=query_score,
             key_propensity=key_score,
             **outcomes,
-            **self._settings,
         )
 
         online, target = z.to(new.dtype), keys
@@ -253,7 +282,7 @@ class CrossDomainConsistency(nn.Module):
         weight = self.weight(step)
         match_rate = new.new_tensor(len(matches.query) / max(1, asked))
         figures = {"match_rate": match_rate, "consistency": mean, "consistency_weight": new.new_tensor(weight)}
-        figures |= scorer_figures | match_figures
+        figures |= scorer_figures | match_figures | caliper_figures
         return Consistency(weight * pulled + scorer_loss, match_rate, figures)
 
     def encode(self, x: Any, step: int) -> Tensor:
@@ -267,6 +296,27 @@ class CrossDomainConsistency(nn.Module):
             self._follow(step)
         encoding: Tensor = self.momentum(x)
         return encoding
+
+    def prognosis(self, momentum: Tensor, outcome: Tensor | None = None) -> Tensor:
+        """Return the outcomes (m, C) of new samples as ``outcome_caliper`` compares them: known, or else predicted.
+
+        Call it before ``forward``, which takes the samples into the bank.
+
+        Parameters
+        ----------
+        momentum : tensor (m, d)
+            What ``encode`` gave.
+        outcome : tensor (m, C), optional
+            What is known of the samples, as ``forward`` takes it.
+        """
+        units = gather(normalize(momentum.to(self.encodings.slots.dtype), dim=-1))  # of each rank
+        first = sum(len(part) for part in units[: rank()])
+        return self._prognosis(momentum, outcome, torch.cat(units)).values[first : first + len(momentum)]
+
+    def _prognosis(self, raw: Tensor, outcome: Tensor | None, new: Tensor) -> Outcome:
+        """Return the outcomes of the samples of all ranks, whose unit encodings are ``new``."""
+        said = self.outcomes.of(self.momentum_head(raw), outcome)
+        return self.outcomes.refined(said, new, self.encodings.rows())
 
     def _follow(self, step: int) -> None:
         """Move the momentum encoder one step towards the encoder, unless that was done at this step."""
@@ -291,13 +341,37 @@ class CrossDomainConsistency(nn.Module):
         seen, seen_domain = logits, key_domain
         if apart:
             seen, seen_domain = torch.cat([query_logits, logits]), torch.cat([query_domain, key_domain])
+        if self.training:
+            self.scorer.follow(seen.detach(), seen_domain)
         loss = self.scorer.loss(seen, seen_domain)
         loss = with_gradient_taken(loss, self.scorer)  # before the bank, which holds the keys, changes
         figures = {
             "propensity_loss": loss.detach(),
             "propensity_accuracy": self.scorer.accuracy(seen.detach(), seen_domain),
         }
+        if self.scorer.automatic:
+            figures["temperature"] = loss.new_tensor(self.scorer.temperature)
         return self.scorer.scores(query_logits), self.scorer.scores(logits), figures, loss
+
+    def _match(self, query: Tensor, keys: Tensor, **sides: Any) -> tuple[Matches, dict[str, Tensor]]:
+        """Return the matches of the samples of all ranks, and figures of calipers that adapt, which learn from them."""
+        domains = sides["query_domain"], sides["key_domain"]
+        settings = dict(self._settings)
+        if self.adaptive is not None:
+            settings |= self.adaptive.calipers()
+        searched = from_centres(query, keys, *domains) if self.centred else (query, keys)
+        if self.hubness == "csls":
+            searched = penalised(*searched, *domains, settings["direction"])
+        matches = caliper_nn(searched[0], searched[1], **sides, **settings)
+        if self.hubness == "cap":
+            matches = capped(matches, self.cap)
+        if self.adaptive is None:
+            return matches, {}
+        figures = {name: query.new_tensor(settings[name]) for name in self.adaptive.given}
+        if self.training:
+            asked = int(looking(domains[0], settings["direction"]).sum())
+            figures |= self.adaptive.update(query, keys, matches, domains[0], asked)
+        return matches, figures
 
     def _pull(
         self, online: Tensor, keys: Tensor, matches: Matches, sizes: list[int], asked: int

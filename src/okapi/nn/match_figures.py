@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from okapi.matching import Matches
+from okapi.nn.groups import sums_by_group
 
 
 def hubness(matches: Matches) -> dict[str, Tensor]:
@@ -36,8 +37,22 @@ def matched_smd(query: Tensor, keys: Tensor, matches: Matches, query_domain: Ten
         return query.new_tensor(torch.nan)
     apart = query[matches.query] - keys[matches.key].mean(1)
     group = query_domain[matches.query] if query_domain.ndim == 1 else torch.zeros_like(matches.query)
-    total = apart.new_zeros(int(group.max()) + 1, apart.shape[1]).index_add_(0, group, apart)
+    total = sums_by_group(apart, group, int(group.max()) + 1)
+    return standardised(total, len(group), query)
+
+
+def standardised(apart: Tensor, matched: Tensor | int, query: Tensor) -> Tensor:
+    """Return the mean difference of matched samples in deviations of all queries, in size, averaged over columns.
+
+    Parameters
+    ----------
+    apart : tensor (groups, d)
+        Sum of the differences in each group.
+    matched : tensor () or int
+        Number of differences in all groups.
+    query : tensor (n, d)
+    """
     deviation = query.std(0, correction=0)
     varying = deviation > 0
     # A group's mean, times its share of the queries, is its sum over all of them.
-    return (total.abs().sum(0) / len(group))[varying].div(deviation[varying]).mean()
+    return (apart.abs().sum(0) / matched)[varying].div(deviation[varying]).mean()

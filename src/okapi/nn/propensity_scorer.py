@@ -1,8 +1,15 @@
 """The propensity scorer: a linear classifier of domains that learns beside the encoder."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from okapi.nn.groups import sums_by_group
+
+APART = 2.0  # log-odds between the means of two domains at an automatic temperature
+MEMORY = 0.9  # share of the past that a step leaves in the running mean
 
 
 class PropensityScorer(nn.Module):
@@ -16,8 +23,13 @@ class PropensityScorer(nn.Module):
         Number of domains; with two there is one score, the probability of domain 1.
     sets : bool
         Whether a sample has a set of domain labels, a boolean row over domains; each label then has a score of its own.
-    temperature : float > 0
-        Divides the logits of the scores, not those of the loss.
+    temperature : float > 0, or "auto"
+        Divides the logits of the scores, not those of the loss. Automatic: ``max(1, D / 2)``, where D is how far apart
+        the mean log-odds of the two domains are that are furthest apart, as a running mean over the steps. An average
+        sample of either is then at odds of e to 1 for its own domain against the other: with two domains the mean
+        propensities are 0.27 and 0.73. That is where the sigmoid is still nearly straight (its slope is 0.2 there and
+        0.25 at most): a scorer that tells the domains apart without error, whose scores would all be 0 or 1, still says
+        which samples are nearer to the other domain, and scores that are not far apart stay as they are.
 
     Examples
     --------
@@ -26,14 +38,30 @@ class PropensityScorer(nn.Module):
     torch.Size([4, 3])
     """
 
-    def __init__(self, in_features: int, domains: int = 2, *, sets: bool = False, temperature: float = 1.0) -> None:
+    spread: Tensor
+
+    def __init__(
+        self, in_features: int, domains: int = 2, *, sets: bool = False, temperature: float | Literal["auto"] = 1.0
+    ) -> None:
         super().__init__()
         if domains < 2:
             raise ValueError(f"domains must be at least 2, got {domains}")
-        if not temperature > 0:
-            raise ValueError(f"temperature must be positive, got {temperature!r}")
-        self.domains, self.sets, self.temperature = domains, sets, temperature
+        if temperature != "auto" and not (isinstance(temperature, float | int) and temperature > 0):
+            raise ValueError(f"temperature must be positive or 'auto', got {temperature!r}")
+        self.domains, self.sets, self._temperature = domains, sets, temperature
         self.linear = nn.Linear(in_features, 1 if self.binary else domains)
+        if temperature == "auto":
+            self.register_buffer("spread", torch.zeros(()))  # a scorer that has learnt nothing has none
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the temperature follows the logits."""
+        return self._temperature == "auto"
+
+    @property
+    def temperature(self) -> float:
+        """What divides the logits of the scores, now."""
+        return max(1.0, float(self.spread) / APART) if self._temperature == "auto" else self._temperature
 
     @property
     def binary(self) -> bool:
@@ -52,6 +80,29 @@ class PropensityScorer(nn.Module):
         """Return the propensities at the scorer's temperature: (n,) of two domains, (n, S) of more or of labels."""
         tempered = logits / self.temperature
         return tempered.sigmoid() if self.binary or self.sets else tempered.softmax(-1)
+
+    @torch.no_grad()
+    def follow(self, logits: Tensor, domain: Tensor) -> None:
+        """Let an automatic temperature follow the logits (n,) or (n, S) of samples of domains (n,) or (n, S)."""
+        if self.automatic and len(logits):
+            self.spread.lerp_(self._apart(logits, domain).to(self.spread.dtype), 1 - MEMORY)
+
+    def _apart(self, logits: Tensor, domain: Tensor) -> Tensor:
+        """Return how far apart the mean log-odds are, of the two domains, or with and without the label, furthest so.
+
+        The log-odds of a against b are the difference of their logits; absent domains do not count.
+        """
+        if self.sets:
+            has = domain.to(logits.dtype)
+            mean = [(logits * side).sum(0) / side.sum(0).clamp(min=1) for side in (has, 1 - has)]
+            both = (has.sum(0) > 0) & (has.sum(0) < len(has))
+            return torch.where(both, mean[0] - mean[1], 0.0).max()
+        rows = torch.stack([-logits, logits], 1) / 2 if self.binary else logits
+        counts = torch.bincount(domain, minlength=self.domains)
+        means = sums_by_group(rows, domain, self.domains) / counts.clamp(min=1)[:, None]
+        for_own = means.diagonal()[:, None] - means  # of the samples of a domain, their mean log-odds against another
+        present = counts > 0
+        return torch.where(present[:, None] & present, for_own + for_own.T, 0.0).max()
 
     def loss(self, logits: Tensor, domain: Tensor) -> Tensor:
         """Return the cross-entropy weighted by inverse domain frequency, ``w(s) = N / (S_present n_s)``.

@@ -25,9 +25,22 @@ TRAINING = {
     "match_rate": "Match rate",
     "propensity_accuracy": "Propensity accuracy",
     "matched_smd": "Balance: mean |SMD| of matched samples",
+    "distinct_keys": "Share of distinct keys in pairs",
+    "busiest_key": "Queries of the busiest key",
+    "fixed_caliper": "Fixed caliper",
+    "std_caliper": "Std-caliper",
+    "outcome_caliper": "Outcome caliper",
+    "temperature": "Temperature",
+    "taught": "Share of predictions that teach",
 }
 VALIDATION = ("ood_val", "id_val", "oracle")
-_SHARES = ("match_rate", "propensity_accuracy", "accuracy", "macro_f1", "balanced_accuracy")
+MATCHING = {
+    "match_precision": "Match precision",
+    "match_distance": "SD between targets of matches",
+    "match_rate": "Match rate",
+}
+WAYS = {"to_labelled": "{} to train", "from_labelled": "train to {}"}
+_SHARES = ("match_rate", "match_precision", "propensity_accuracy", "accuracy", "macro_f1", "balanced_accuracy")
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ def draw_curves(records: Sequence[RunRecord], methods: Sequence[str]) -> Curves:
             continue
         drawn |= set(lines)
         thinned |= any(len(line) > MOST_POINTS for its in lines.values() for line in its)
-        svg = _draw(lines, methods, caption, name in _SHARES)
+        svg = _draw(lines, methods, caption, name.startswith(_SHARES))
         figures.append((caption, inline_svg(svg, f"curve-{len(figures)}", caption)))
     legend = [(method, look(number)) for number, method in enumerate(methods) if method in drawn]
     return Curves(figures, legend, thinned)
@@ -63,7 +76,13 @@ def _quantities(records: Iterable[RunRecord]) -> list[tuple[str, str, str]]:
     validated = [
         (split, name, f"{name.replace('_', ' ').capitalize()} on {split}") for name in measured for split in VALIDATION
     ]
-    return [*(("train", name, caption) for name, caption in TRAINING.items()), *validated]  # fmt: skip
+    matched = [
+        (split, f"{name}_{way}", f"{caption}, {between.format(split)}")
+        for name, caption in MATCHING.items()
+        for split in VALIDATION[:2]
+        for way, between in WAYS.items()
+    ]
+    return [*(("train", name, caption) for name, caption in TRAINING.items()), *validated, *matched]
 
 
 def _lines(records: Iterable[RunRecord], method: str, split: str, name: str) -> list[pd.Series]:

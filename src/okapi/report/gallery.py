@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from okapi.data.dataset import Dataset
 from okapi.data.fingerprints import is_pictures
 from okapi.data.text import Texts
+from okapi.matching import MatchPrecision
 from okapi.report.contact_sheet import picture_reader
-from okapi.report.matched import Encoded, Matched, class_text, domain_text
+from okapi.report.matched import Encoded, Matched, class_text, domain_text, precision_of
 from okapi.report.page import data_uri, placeholder
 
 MOST_QUERIES = 60
@@ -45,14 +46,18 @@ class Query:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Queries, of how many, and the share of matches of the same class among those where both are known."""
+    """Queries, of how many, and how far the targets of all matches agree where both are known."""
 
     queries: list[Query]
     matched: int
     asked: int
-    same: float | None
-    pairs_known: int
+    precision: MatchPrecision
     is_visual: bool
+
+    @property
+    def marked(self) -> bool:
+        """Whether some matches are known to be right or wrong, which those of numbers are not."""
+        return self.precision.kind != "numbers" and self.precision.overall["pairs"] > 0
 
     @property
     def domains(self) -> list[str]:
@@ -74,7 +79,6 @@ def make_gallery(encoded: Encoded, matched: Matched, most: int = MOST_QUERIES) -
     labels = [class_text(data, int(row)) for row in encoded.rows]
     is_class = data.task.kind != "regression"
     mark = _marks(labels, query, key) if is_class else np.full(key.shape, "", dtype=object)
-    known = mark != ""
     show = _Showing(encoded, labels)
     chosen = _in_turn(encoded, query, labels if is_class else [None] * len(labels), most)
     queries: list[Query] = []
@@ -94,8 +98,7 @@ def make_gallery(encoded: Encoded, matched: Matched, most: int = MOST_QUERIES) -
     asked = len(matched.pool)
     if direction := matched.settings["direction"]:
         asked = int((matched.domain == direction[0]).sum()) if matched.domain.ndim == 1 else asked
-    same = float((mark[known] == "right").mean()) if known.any() else None
-    return Gallery(queries, len(query), asked, same, int(known.sum()), show.is_visual)
+    return Gallery(queries, len(query), asked, precision_of(encoded, matched), show.is_visual)
 
 
 def _marks(labels: list[str | None], query: NDArray[np.int64], key: NDArray[np.int64]) -> NDArray[Any]:

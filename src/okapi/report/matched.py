@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from okapi.algorithms.offline_okapi import offline_outcomes
+from okapi.algorithms.outcomes import OUTCOMES
 from okapi.data.dataset import DATA, Dataset
-from okapi.matching import Balance, Matches, Propensity, SeparableDomainsWarning, balance, caliper_nn
+from okapi.matching import (
+    Balance,
+    Matches,
+    MatchPrecision,
+    Propensity,
+    SeparableDomainsWarning,
+    balance,
+    caliper_nn,
+    match_precision,
+)
+from okapi.nn.centring import centred
 from okapi.training.config import Config
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN
@@ -26,7 +37,7 @@ OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
 
 POOLS = ("labelled", "unlabelled")
 _CALIPERS = ("fixed_caliper", "std_caliper", "outcome_caliper")
-_FROM_RUN = ("temperature", "caliper_scale", *_CALIPERS)
+_FROM_RUN = ("temperature", "caliper_scale", "centred", *_CALIPERS)
 _NEIGHBOURS = 3  # of methods that match nothing themselves
 
 
@@ -190,7 +201,7 @@ def _settings(encoded: Encoded, names: list[str], size: int) -> tuple[dict[str, 
     """Return how the run matches; a method that does not match gets nearest neighbours without calipers."""
     config, own = encoded.config, encoded.config.algorithm
     settings: dict[str, Any] = {"k": getattr(own, "k", 1), "temperature": 1.0, "caliper_scale": "probability"}
-    settings |= dict.fromkeys([*_CALIPERS, "direction"])
+    settings |= dict.fromkeys([*_CALIPERS, "direction", "centred"])
     if not hasattr(own, "temperature"):
         note = f"{config.names['algorithm']} matches nothing itself: these are neighbours without calipers."
         return settings | {"k": _NEIGHBOURS}, [note]
@@ -201,7 +212,9 @@ def _settings(encoded: Encoded, names: list[str], size: int) -> tuple[dict[str, 
         settings["direction"] = tuple(map(names.index, ends)) if set(ends) <= set(names) else None
     if settings["k"] >= size:
         settings["k"] = 1
-    return settings, []
+    if settings["temperature"] != "auto":
+        return settings, []
+    return settings | {"temperature": 1.0}, ["The run sets its temperature itself; propensities here have 1."]
 
 
 def _propensity(unit: NDArray[np.float32], domain: NDArray[Any], temperature: float) -> Propensity:
@@ -229,15 +242,36 @@ def _match(
         outcome[first] = offline_outcomes(data.task, encoded.predictions[pool][first], target).float()
         outcomes = {"query_outcome": outcome.numpy(), "key_outcome": outcome.numpy()}
     calipers = {name: settings[name] for name in ("k", "caliper_scale", "direction", *_CALIPERS)}
+    searched = torch.from_numpy(unit)
+    if settings["centred"]:
+        where = torch.from_numpy(domain)
+        _, searched = centred(searched[:0], searched, where[:0], where)
     return caliper_nn(
-        unit,
-        unit,
+        searched,
+        searched,
         query_domain=domain,
         key_domain=domain,
         query_propensity=score,
         key_propensity=score,
         **outcomes,
         **calipers,
+    )
+
+
+def precision_of(encoded: Encoded, matched: Matched) -> MatchPrecision:
+    """Return how far the targets of matches agree, where the data set has those of both."""
+    data = encoded.dataset
+    target = data.target[torch.from_numpy(encoded.rows[matched.pool])].double()
+    if data.task.kind != "regression":
+        target[target < 0] = torch.nan  # not known
+    return match_precision(
+        target,
+        target,
+        query_domain=matched.domain,
+        key_domain=matched.domain,
+        matches=matched.matches,
+        kind=OUTCOMES[data.task.kind],
+        domain_names=matched.domain_names,
     )
 
 

@@ -24,6 +24,7 @@ from okapi.training.errors import RunError
 
 MOST_BYTES = 5_000_000
 SAMPLES = 2000
+_MOST_DIRECTIONS = 6  # whose match precision is written out
 SEALED = "Samples are of train, unlabelled, id_val and ood_val; test splits stay sealed."
 
 
@@ -182,13 +183,13 @@ def _render(common: dict[str, Any], looked: Looked | str | None, queries: int, p
             texts |= _about_matches(looked.encoded, looked.matched, gallery)
     script = asset("runs.js") if gallery or drawn else ""
     values = common | texts | {"facts": {label: as_text(value) for label, value in common["facts"].items()}}
-    if gallery and gallery.same is not None:
-        values["facts"]["matches of the same class"] = share(gallery.same)
+    if gallery and gallery.precision.overall["pairs"]:
+        values["facts"] |= _precision_fact(gallery)
     return environment().get_template("runs.html.jinja").render(
         **values,
         figures=looked.figures if isinstance(looked, Looked) else [],
         gallery=gallery,
-        marked=gallery is not None and gallery.same is not None,
+        marked=gallery is not None and gallery.marked,
         unknown=gallery is not None and any(query.agreement == "unknown" for query in gallery.queries),
         map=drawn,
         script=Markup(script),
@@ -250,7 +251,7 @@ def _settings(gathered: Gathered, shown: RunRecord | None, looked: Looked | str 
 def _about_matches(encoded: Encoded, matched: Matched, gallery: Gallery) -> dict[str, str]:
     rate = share(gallery.matched / max(1, gallery.asked))
     pairs = f"{count(gallery.matched)} of {count(gallery.asked)} queries are matched ({rate})"
-    names = ("k", "fixed_caliper", "std_caliper", "outcome_caliper", "temperature")
+    names = ("k", "fixed_caliper", "std_caliper", "outcome_caliper", "centred", "temperature")
     made = ", ".join(
         f"{name.replace('_', ' ')} {as_text(matched.settings[name])}" for name in names if matched.settings[name]
     )
@@ -261,11 +262,9 @@ def _about_matches(encoded: Encoded, matched: Matched, gallery: Gallery) -> dict
     some = (
         f"{len(gallery.queries)} of {count(gallery.matched)} matched queries, drawn in turn from domains and classes."
     )
-    if gallery.same is None:
-        return {"matching_about": matching, "gallery_about": f"{some} Numbers are distances of encodings."}
-    agree = (
-        f" {share(gallery.same)} of the {count(gallery.pairs_known)} matches with known labels are of the same class."
-    )
+    agree = _about_precision(gallery)
+    if not gallery.marked:
+        return {"matching_about": matching, "gallery_about": f"{some}{agree} Numbers are distances of encodings."}
     hidden = (
         " Labels of unlabelled samples, where the data set has them, serve for these marks only."
         if ("unlabelled" in set(encoded.split.tolist()))
@@ -275,6 +274,39 @@ def _about_matches(encoded: Encoded, matched: Matched, gallery: Gallery) -> dict
         "matching_about": matching,
         "gallery_about": f"{some}{agree} ✓ is the same class, ✗ another; numbers are distances of encodings.{hidden}",
     }  # fmt: skip
+
+
+def _precision_fact(gallery: Gallery) -> dict[str, str]:
+    """Return the one number about the targets of matches, beside chance."""
+    found = gallery.precision
+    if found.kind == "numbers":
+        return {"SD between targets of matches, by chance": f"{found.figure:.2f}, {found.chance:.2f}"}
+    label = "matches of the same class" if found.kind == "classes" else "equal labels in matches"
+    return {f"{label}, by chance": f"{share(found.figure)}, {share(found.chance)}"}
+
+
+def _about_precision(gallery: Gallery) -> str:
+    """Return how far the targets of matches agree, direction by direction where there are few."""
+    found = gallery.precision
+    if not found.overall["pairs"]:
+        return ""
+    name, chance = ("difference_sd", "chance_sd") if found.kind == "numbers" else ("precision", "chance")
+    known = f"the {count(found.overall['pairs'])} matches with known labels"
+    if found.kind == "numbers":
+        text = f"The targets of {known} are {found.figure:.2f} standard deviations apart, {found.chance:.2f} by chance"
+    elif found.kind == "classes":
+        text = f"{share(found.figure)} of {known} are of the same class, {share(found.chance)} by chance"
+    else:
+        text = f"{share(found.figure)} of the labels in {known} are equal, {share(found.chance)} by chance"
+    table = found.table[found.table.pairs > 0]
+    if not 1 < len(table) <= _MOST_DIRECTIONS:
+        return f" {text}."
+    said = (lambda value: f"{value:.2f}") if found.kind == "numbers" else share
+    parts = [
+        f"{row['query_domain']} → {row['key_domain']} {said(row[name])} ({said(row[chance])})"
+        for row in table.to_dict("records")
+    ]
+    return f" {text}: {', '.join(parts)}."
 
 
 def _about_map(drawn: Map) -> str:

@@ -34,7 +34,8 @@ from okapi.training.parts import Parts, build_batches
 from okapi.training.progress import Display
 from okapi.training.run_directory import FORMAT, RunDirectory, write_json
 from okapi.training.selection import ORACLE, Selection
-from okapi.training.validation import VALIDATION, validate
+from okapi.training.validation import VALIDATION, predict, validate
+from okapi.training.validation_matches import ValidationMatches
 from okapi.training.weights import sha256, weights_bytes
 
 
@@ -120,6 +121,7 @@ class _Run:
         self.learner = Learner(config, parts.algorithm, fabric)
         self.selection = Selection(config.training, parts.dataset.task)
         self.scores = LabelFreeScores(config, parts.dataset) if self.selection.is_label_free else None
+        self.matches = ValidationMatches(config, parts) if parts.algorithm.matcher() else None
         self.saved = None if checkpoint is None else checkpoint.path
         if checkpoint is not None:
             self.done = checkpoint.step
@@ -190,14 +192,21 @@ class _Run:
     def _figures(self) -> dict[str, dict[str, float]]:
         """Return figures by split; test splits stay sealed, but for the one of the oracle."""
         dataset, network = self.parts.dataset, self.parts.algorithm.network
-        splits = {split: split for split in VALIDATION if len(dataset.rows(split))}
+        splits = [split for split in VALIDATION if len(dataset.rows(split))]
+        if self.matches and splits:
+            self.matches.encode(self.fabric)
+        figures = {split: self._validate(split, self.matches) for split in splits}
         if self.selection.is_oracle:
-            splits["oracle"] = ORACLE
-        settings = self.config.training
-        figures = {name: validate(network, dataset, split, settings, self.fabric) for name, split in splits.items()}
+            figures["oracle"] = self._validate(ORACLE, None)
         if self.scores:
             figures["unlabelled"] = self.scores.figures(network, self.fabric)
         return figures
+
+    def _validate(self, split: str, matches: ValidationMatches | None) -> dict[str, float]:
+        dataset, network, settings = self.parts.dataset, self.parts.algorithm.network, self.config.training
+        wanted = matches.rows(split) if matches else False
+        found = predict(network, dataset, split, settings, self.fabric, encodings=wanted)
+        return validate(dataset, split, found.prediction) | (matches.figures(split, found) if matches else {})
 
     def save(self) -> None:
         """Write a checkpoint."""

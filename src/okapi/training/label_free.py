@@ -1,10 +1,8 @@
 """Scores for selectors that need no labels of the target domains, at each validation of a run."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
@@ -15,7 +13,7 @@ from okapi.models import Network
 from okapi.models.network import Output
 from okapi.training.config import Config
 from okapi.training.seeds import derived_seed
-from okapi.training.validation import predict
+from okapi.training.validation import draw, predict
 
 
 class LabelFreeScores:
@@ -104,10 +102,4 @@ class _Ensemble:
 
 def _some(dataset: Dataset, split: str, config: Config) -> Dataset:
     """Return the data set with at most as many rows in a split as label-free scores look at."""
-    rows, most = dataset.rows(split).numpy(), config.training.selection_samples
-    if len(rows) <= most:
-        return dataset
-    rng = np.random.default_rng(derived_seed(config.seed, "selection", split))
-    chosen = np.zeros(len(dataset), dtype=bool)
-    chosen[rng.choice(rows, most, replace=False)] = True
-    return replace(dataset, split=np.where(chosen, split, "id_test" if split == "train" else "train"))
+    return draw(dataset, split, config.training.selection_samples, derived_seed(config.seed, "selection", split))

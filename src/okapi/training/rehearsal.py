@@ -22,6 +22,7 @@ from okapi.training.parts import Parts, build_batches
 from okapi.training.running import prepare
 from okapi.training.selection import ORACLE
 from okapi.training.validation import VALIDATION
+from okapi.training.validation_matches import MOST
 
 if sys.platform != "win32":
     import resource
@@ -111,7 +112,7 @@ def _validation_seconds(config: Config, parts: Parts, fabric: Fabric) -> float:
     """Return the seconds of a validation, from two batches of each split."""
     network, size = parts.algorithm.network.eval(), config.training.evaluation_batch
     seconds = 0.0
-    for split, most in _validated(config).items():
+    for split, most in _validated(config, parts).items():
         count = ceil(min(most, len(parts.dataset.rows(split))) / size / fabric.world_size)
         if not count:
             continue
@@ -123,12 +124,14 @@ def _validation_seconds(config: Config, parts: Parts, fabric: Fabric) -> float:
     return seconds
 
 
-def _validated(config: Config) -> dict[str, float]:
+def _validated(config: Config, parts: Parts) -> dict[str, float]:
     """Return which splits a validation predicts, and at most how many samples of each."""
     name, most = config.training.selector, config.training.selection_samples
     splits: dict[str, float] = dict.fromkeys(VALIDATION, inf)
     if name == "oracle":
         splits[ORACLE] = inf
+    if parts.algorithm.matcher() is not None:
+        splits["train"] = MOST
     return splits | ({"unlabelled": most} if name in LABEL_FREE else {})
 
 

@@ -1,0 +1,175 @@
+"""Matches of validation samples with labelled ones: the figures that a run logs, against brute force on its weights."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.matching.oracle import brute_force
+from tests.training.small_data import SPLIT, TARGETS, TEST_ROWS, Recorded, config, register
+
+from okapi.training import train, validation_matches
+from okapi.training.checkpoints import read_checkpoint
+from okapi.training.devices import make_fabric
+from okapi.training.parts import build_parts
+from okapi.training.validation import draw, predict
+
+pytestmark = pytest.mark.filterwarnings("ignore::okapi.algorithms.okapi.SharedDomainsWarning")
+WAYS = ("to_labelled", "from_labelled")
+OKAPI = {"name": "okapi", "bank": 20, "k": 2}
+NONE = {"fixed_caliper": None, "std_caliper": None}
+PROPENSITY = {"fixed_caliper": 0.7, "std_caliper": 0.6, "temperature": 0.5}
+CASES = {
+    "classes": ("classification", NONE),
+    "classes, propensity": ("classification", PROPENSITY),
+    "classes, logits by label": (
+        "classification",
+        NONE | {"std_caliper": 0.3, "caliper_scale": "logit", "domain": "label"},
+    ),
+    "classes, outcome": ("classification", NONE | {"outcome_caliper": 0.8}),
+    "number, outcome": ("regression", NONE | {"outcome_caliper": 1.0}),
+    "numbers, outcome": ("several numbers", NONE | {"outcome_caliper": 4.0}),
+    "labels, both": ("multilabel", PROPENSITY | {"outcome_caliper": 0.9}),
+}
+
+
+def logged(run, split, step):
+    metrics = pd.read_csv(run / "metrics.csv")
+    found = metrics[(metrics.split == split) & (metrics.step == step)].set_index("figure").value
+    return found[found.index.str.startswith("match_")].to_dict()
+
+
+def outcome_of(task, target=None, prediction=None):
+    """Return labels, or what the network predicts, as the prognostic caliper compares them."""
+    if target is None:
+        both = {"classification": lambda x: x.softmax(1), "multilabel": torch.sigmoid, "regression": lambda x: x}
+        return both[task.kind](prediction).numpy()
+    if task.kind == "classification":
+        return np.eye(task.outputs)[target.numpy()]
+    return target.reshape(len(target), -1).numpy()
+
+
+def figure_of(task, query, key, everyone):
+    """Return whether two classes are equal, the share of equal labels, or a distance in standard deviations."""
+    if task.kind == "regression":
+        return np.mean((query - key).abs().double().numpy() / everyone.double().numpy().std(axis=0))
+    return float((query == key).double().mean())
+
+
+def expected(run, algorithm, dataset, split, calipers):
+    """Return the figures of a split by brute force, from the weights of a checkpoint."""
+    state = read_checkpoint(run / "checkpoints" / "step-00000004").state["learner"]["algorithm"]
+    algorithm.load_state_dict(state)
+    algorithm.eval()
+    sides = {}
+    for name in ("train", split):
+        rows = dataset.rows(name)
+        with torch.no_grad():
+            encoding, prediction = algorithm.network(dataset.inputs[rows])
+        unit = encoding / encoding.norm(dim=1, keepdim=True)
+        weight, bias = state["consistency.scorer.linear.weight"], state["consistency.scorer.linear.bias"]
+        logits = (unit @ weight.T + bias) / calipers.get("temperature", 1.0)
+        by_label = calipers.get("domain") == "label"
+        target = dataset.target[rows]
+        sides[name] = {
+            "vectors": unit.double().numpy(),
+            "domain": dataset.domain[rows].numpy() if by_label else np.full(len(rows), int(name != "train")),
+            "propensity": (logits.softmax(1) if by_label else logits[:, 0].sigmoid()).numpy(),
+            "outcome": outcome_of(dataset.task, target if name == "train" else None, prediction),
+            "target": target,
+        }
+    if dataset.task.kind == "regression":
+        scale = sides["train"]["outcome"].std(axis=0, ddof=1)
+        for side in sides.values():
+            side["outcome"] = side["outcome"] / scale
+    everyone = torch.cat([side["target"] for side in sides.values()])
+    rules = {name: value for name, value in calipers.items() if name not in ("domain", "temperature")}
+    figures = {}
+    for way, (query, key) in zip(WAYS, ((split, "train"), ("train", split)), strict=True):
+        q, k = sides[query], sides[key]
+        matches = brute_force(
+            q["vectors"],
+            k["vectors"],
+            **{f"query_{name}": q[name] for name in ("domain", "propensity", "outcome")},
+            **{f"key_{name}": k[name] for name in ("domain", "propensity", "outcome")},
+            k=2,
+            **rules,
+        )
+        figures[f"match_rate_{way}"] = len(matches) / len(q["vectors"])
+        values = [
+            figure_of(dataset.task, q["target"][row], k["target"][one], everyone)
+            for row, ones, _ in matches
+            for one in ones
+        ]
+        name = "match_distance" if dataset.task.kind == "regression" else "match_precision"
+        if values:
+            figures[f"{name}_{way}"] = np.mean(values)
+    return figures
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_figures_in_the_log_are_those_of_the_checkpoint_s_encodings(case, monkeypatch, tmp_path):
+    kind, calipers = CASES[case]
+    dataset = register(monkeypatch, kind)
+    chosen = config(OKAPI | calipers, steps=4, validate_every=2)
+    train(chosen, tmp_path / "run")
+    algorithm = build_parts(chosen).algorithm
+    for split in ("id_val", "ood_val"):
+        found = logged(tmp_path / "run", split, 4)
+        assert found == pytest.approx(expected(tmp_path / "run", algorithm, dataset, split, calipers))
+        assert 0 < found["match_rate_from_labelled"] <= 1
+
+
+def test_targets_of_a_split_change_its_precision_and_nothing_else(monkeypatch, tmp_path):
+    found = []
+    for name in ("one", "other"):
+        target = TARGETS["classification"][1].clone()
+        if name == "other":
+            target[torch.from_numpy(SPLIT == "ood_val")] = 0
+        register(monkeypatch, target=target)
+        train(config(OKAPI | CASES["classes, outcome"][1], steps=4, validate_every=2, selector="last"), tmp_path / name)
+        found.append(logged(tmp_path / name, "ood_val", 4))
+    assert (tmp_path / "one" / "model.safetensors").read_bytes() == (
+        tmp_path / "other" / "model.safetensors"
+    ).read_bytes()
+    assert found[0]["match_rate_to_labelled"] == found[1]["match_rate_to_labelled"]
+    assert found[0]["match_precision_to_labelled"] != found[1]["match_precision_to_labelled"]
+
+
+def test_methods_that_match_nothing_log_nothing_and_read_no_more(monkeypatch, tmp_path):
+    read = {}
+    for name in ("erm", "okapi"):
+        inputs = Recorded(torch.randn(len(SPLIT), 5, generator=torch.Generator().manual_seed(0)))
+        register(monkeypatch, inputs=inputs)
+        train(config({"name": "erm"} if name == "erm" else OKAPI, steps=1, workers=0), tmp_path / name)
+        read[name] = inputs.read
+        assert not TEST_ROWS & set(inputs.read)
+        assert bool(logged(tmp_path / name, "ood_val", 1)) == (name == "okapi")
+    of_train = {name: sum(SPLIT[row] == "train" for row in rows) for name, rows in read.items()}
+    assert of_train["okapi"] >= of_train["erm"] + 12  # those that are matched
+    assert of_train["erm"] < 12
+
+
+def test_as_many_samples_as_may_be_are_drawn_by_the_seed(monkeypatch, tmp_path):
+    dataset = register(monkeypatch)
+    monkeypatch.setattr(validation_matches, "MOST", 5)
+    chosen = config(OKAPI | NONE, steps=1)
+    found = [validation_matches.ValidationMatches(chosen, build_parts(chosen)) for _ in range(2)]
+    for split in ("train", "id_val", "ood_val"):
+        rows = found[0].rows(split)
+        assert torch.equal(rows, found[1].rows(split))
+        assert len(rows) == 5
+        assert set(rows.tolist()) < set(dataset.rows(split).tolist())
+    train(chosen, tmp_path / "run")
+    assert logged(tmp_path / "run", "ood_val", 1)["match_rate_to_labelled"] == 1.0
+
+
+def test_encodings_may_be_of_some_rows_only(monkeypatch):
+    dataset = register(monkeypatch)
+    chosen = config(OKAPI, evaluation_batch=5)
+    network, fabric = build_parts(chosen).algorithm.network, make_fabric(chosen)
+    rows = draw(dataset, "id_val", 7, seed=1).rows("id_val")
+    every = predict(network, dataset, "id_val", chosen.training, fabric, encodings=True)
+    some = predict(network, dataset, "id_val", chosen.training, fabric, encodings=rows)
+    place = torch.isin(dataset.rows("id_val"), rows)
+    assert torch.equal(some.encoding, every.encoding[place])
+    assert torch.equal(some.prediction, every.prediction)
