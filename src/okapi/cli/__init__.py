@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser
 
 from okapi import __version__
-from okapi.cli import benchmark, data, demo, embed, evaluate, match, report, train, tune
+from okapi.cli import benchmark, data, demo, diagnose, embed, evaluate, match, report, train, tune
 from okapi.cli.parsing import INTERRUPTED, USAGE, Parser, show_warning, without_keys
 from okapi.training.errors import RunError
 
-_ALL = (match.VERB, tune.VERB, train.VERB, embed.VERB, evaluate.VERB, benchmark.VERB, report.VERB, data.VERB, demo.VERB)
-VERBS = {verb.name: verb for verb in _ALL}
+_ALL = (match, tune, diagnose, train, embed, evaluate, benchmark, report, data, demo)
+VERBS = {module.VERB.name: module.VERB for module in _ALL}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
-"""Metrics, the worst domain or group, and which model is kept: pure functions."""
+"""Metrics, the worst domain or group, which model is kept, and whether matching will help: pure functions."""
 
 from okapi.evaluation.calibration import ece, reliability
+from okapi.evaluation.diagnosis import Diagnosis, diagnose
 from okapi.evaluation.fairness import demographic_parity_gap, equal_opportunity_gap, fairness
 from okapi.evaluation.groups import by_group, evaluate, group_table, never_predicted, worst_first
 from okapi.evaluation.metrics import METRICS, SUFFIXES, higher_is_better, main_metric, metrics_for, plain_metric
@@ -10,10 +11,12 @@ __all__ = [
     "LABEL_FREE",
     "METRICS",
     "SUFFIXES",
+    "Diagnosis",
     "Selector",
     "SelectorName",
     "by_group",
     "demographic_parity_gap",
+    "diagnose",
     "ece",
     "equal_opportunity_gap",
     "evaluate",

@@ -1,0 +1,185 @@
+"""The page of a diagnosis: a verdict, its reasons, settings to paste, charts and tables in one HTML file."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from markupsafe import Markup
+
+from okapi.evaluation.diagnosis import Diagnosis
+from okapi.evaluation.diagnosis.comparing import CALIPERS
+from okapi.evaluation.diagnosis.rules import HEADLINES
+from okapi.matching.plots import BLUE, INK, MAX_NAME, ORANGE, finish, new_figure, to_svg
+from okapi.report.diagnosis_tables import (
+    calipers_table,
+    expected_table,
+    predictions_table,
+    rehearsal_table,
+    separability_table,
+)
+from okapi.report.palette import look
+from okapi.report.rendering import as_text, asset, environment, inline_svg
+from okapi.report.terminal import decimal, share
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH = 3.3  # inches: 317 pixels, which a phone has
+MOST_ROWS = 24  # domains in a chart
+MOST_HISTOGRAMS = 6
+MARKS = ("o", "s", "^", "D", "P")
+
+
+def diagnosis_page(found: Diagnosis, source: str, settings: Mapping[str, object]) -> str:
+    """Return the page as HTML that loads nothing from elsewhere.
+
+    Parameters
+    ----------
+    found : Diagnosis
+    source : str
+        What the data is called.
+    settings : mapping
+        What the diagnosis was made with.
+    """
+    tables = [
+        expected_table(found),
+        rehearsal_table(found),
+        separability_table(found),
+        calipers_table(found),
+        predictions_table(found),
+    ]
+    shown = {**settings, "k": found.k, "task": found.task, "basis": found.basis}
+    shown |= {"labelled": ", ".join(found.labelled), "unlabelled": ", ".join(found.unlabelled)}
+    drawn = _figures(found)
+    return environment().get_template("diagnosis.html.jinja").render(
+        title=HEADLINES[found.verdict],
+        kicker=f"a diagnosis of {source} before training",
+        headline=found.headline,
+        reasons=[reason.text for reason in found.reasons],
+        fragment=settings_yaml(found),
+        hurt=found.verdict == "hurt",
+        facts={label: as_text(value) for label, value in _facts(found).items()},
+        notes=found.notes,
+        tables=tables,
+        figures=[(caption, inline_svg(svg, f"figure-{i}", caption)) for i, (caption, svg) in enumerate(drawn)],
+        settings={label.replace("_", " "): as_text(value) for label, value in shown.items()},
+        style=Markup(asset("match.css") + asset("diagnosis.css")),
+    )  # fmt: skip
+
+
+def settings_yaml(found: Diagnosis) -> str:
+    """Return the settings as a part of a config."""
+    return str(yaml.safe_dump({"algorithm": found.settings}, sort_keys=False)).rstrip()
+
+
+def _facts(found: Diagnosis) -> dict[str, object]:
+    """Return the few figures that the verdict rests on."""
+    table = found.expected.set_index("calipers")
+    figure = decimal if found.task == "regression" else share
+    right = "skill of pairs" if found.task == "regression" else "pairs right"
+    facts: dict[str, object] = {}
+    if found.basis == "rehearsal":
+        facts["predictor, between labelled domains"] = figure(float(table.predictor["none"]))
+        facts[f"{right}, no caliper"] = figure(float(table.precision["none"]))
+        best = found.chosen or "prognostic"
+        if best != "none":
+            facts[f"{right}, {best} caliper"] = figure(float(table.precision[best]))
+    elif found.basis == "agreement":
+        facts["agreement of predictor and pairs"] = figure(float(table.agreement["none"]))
+    if found.chosen is not None:
+        facts["unlabelled samples matched"] = share(float(table.match_rate[found.chosen]))
+    facts["AUC, labelled or unlabelled"] = decimal(float(found.separability.auc.iloc[-1]))
+    return facts
+
+
+def _figures(found: Diagnosis) -> list[tuple[str, str]]:
+    figures = []
+    if len(found.rehearsals):
+        words = "Skill of pairs" if found.task == "regression" else "Share of pairs of one class"
+        caption = (
+            f"{words}, by caliper, for each labelled domain held out in turn; beside them the predictor and chance"
+        )
+        figures.append((caption, _draw_precision(found, words)))
+    caption = "Propensities by models that were not fitted to the samples: unlabelled upwards, labelled downwards"
+    if (groups := found.histograms.unlabelled.nunique()) > MOST_HISTOGRAMS:
+        caption += f"; {MOST_HISTOGRAMS} of {groups} groups"
+    figures.append((caption, _draw_histograms(found.histograms)))
+    return figures
+
+
+def _draw_precision(found: Diagnosis, words: str) -> str:
+    rows = found.rehearsals
+    domains = rows.held_out.unique()[:MOST_ROWS]
+    figure = new_figure(1.5 + 0.42 * len(domains), f"{words} by caliper and held-out domain")
+    figure.set_figwidth(WIDTH)
+    axes = figure.add_subplot()
+    height = np.arange(len(domains))[::-1]
+    for number, (name, mark) in enumerate(zip(CALIPERS, MARKS, strict=True)):
+        values = rows[rows.calipers == name].set_index("held_out")["precision"].reindex(domains)
+        y = height + 0.24 - 0.12 * number
+        axes.scatter(values, y, s=24, marker=mark, color=look(number).colour, label=name, zorder=3)
+    first = rows[rows.calipers == "none"].set_index("held_out").reindex(domains)
+    for column, style in (("predictor", "-"), ("chance", ":")):
+        low, high = height - 0.36, height + 0.36
+        axes.vlines(first[column], low, high, color=INK, linestyle=style, linewidth=1.6, label=column, zorder=2)
+    for line in height[:-1] - 0.5:
+        axes.axhline(line, color=INK, linewidth=0.4, alpha=0.5)
+    axes.set_yticks(height, [_short(name) for name in domains])
+    axes.set_ylim(-0.6, len(domains) - 0.4)
+    if found.task == "classification":
+        axes.set_xlim(0, 1.02)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    finish(axes)
+    figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=8, labelcolor=INK, handletextpad=0.4)
+    figure.supxlabel(words.lower(), color=INK, fontsize=8)
+    return to_svg(figure)
+
+
+def _draw_histograms(histograms: pd.DataFrame) -> str:
+    """Draw the widest comparison of each unlabelled domain."""
+    widest = histograms.drop_duplicates("unlabelled", keep="last")[["labelled", "unlabelled"]]
+    drawn = widest.to_dict("records")[-MOST_HISTOGRAMS:]
+    figure = new_figure(0.55 + 1.3 * len(drawn), "Propensities of labelled and unlabelled samples")
+    figure.set_figwidth(WIDTH)
+    panels = figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, pair in zip(panels, drawn, strict=True):
+        mine = (histograms.labelled == pair["labelled"]) & (histograms.unlabelled == pair["unlabelled"])
+        _draw_mirrored(axes, histograms[mine], pair)
+    figure.supxlabel("probability of being unlabelled", color=INK, fontsize=8)
+    return to_svg(figure)
+
+
+def _draw_mirrored(axes: "Axes", bins: pd.DataFrame, pair: Mapping[Any, Any]) -> None:
+    width = (bins.high - bins.low).to_numpy()
+    for side, sign, colour, place, align in (
+        ("unlabelled", 1, BLUE, 0.97, "top"),
+        ("labelled", -1, ORANGE, 0.03, "bottom"),
+    ):
+        axes.bar(bins.low, sign * bins[f"share_{side}"], width, align="edge", color=colour, linewidth=0)
+        words: dict[str, Any] = {
+            "ha": "center",
+            "va": align,
+            "transform": axes.transAxes,
+            "color": colour,
+            "fontsize": 8,
+        }
+        axes.text(0.5, place, _short(pair[side]), **words)
+    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.set_xlim(0, 1)
+    axes.margins(y=0.3)
+    axes.yaxis.set_major_locator(_few_ticks())
+    axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0%}")
+    finish(axes)
+
+
+def _few_ticks() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(4, symmetric=True)
+
+
+def _short(name: object) -> str:
+    text = str(name)
+    return (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…").replace("$", r"\$")

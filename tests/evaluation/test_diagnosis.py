@@ -1,0 +1,289 @@
+"""Diagnoses of made-up domains whose truth is known, and the rules on figures made by hand."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import NearestNeighbors
+
+from okapi.algorithms.okapi import OkapiSettings
+from okapi.data.task import Task
+from okapi.evaluation import diagnose
+from okapi.evaluation.diagnosis.diagnosing import _pairs
+from okapi.evaluation.diagnosis.predictor import Predictor
+from okapi.evaluation.diagnosis.rehearsing import vote
+from okapi.evaluation.diagnosis.rules import LEAST_MATCHED, MARGIN, expectations, rule
+from okapi.evaluation.diagnosis.samples import gather
+
+
+def sites(n: int = 120, shift: float = 0.3, seed: int = 0, domains: int = 3) -> tuple[Any, Any, Any]:
+    """Return encodings, domains a, b, c and classes, three of them, of n samples of each domain."""
+    rng = np.random.default_rng(seed)
+    domain = np.repeat(np.arange(domains), n)
+    label = rng.integers(0, 3, len(domain))
+    x = np.eye(10)[label] + shift * np.eye(10)[4 + domain] + 0.3 * rng.normal(size=(len(domain), 10))
+    return x.astype(np.float32), np.array(list("abcdefgh"))[domain], label
+
+
+def one(frame: pd.DataFrame, **where: Any) -> dict[str, Any]:
+    """Return the only row of a table that has these values."""
+    (row,) = frame[np.all([frame[name] == value for name, value in where.items()], axis=0)].to_dict("records")
+    return row
+
+
+def gathered(x: Any, domain: Any, target: Any, unlabelled: Any = ("c",)) -> Any:
+    kind = "classification"
+    return gather(x, domain, target, unlabelled=unlabelled, task=kind, normalise=True, limit=5000, seed=0)
+
+
+# Figures
+
+
+def test_domains_that_are_the_same_overlap_and_cannot_be_told_apart():
+    x, domain, label = sites(n=300, shift=0.0)
+    found = diagnose(x, domain, label, unlabelled=["c"])
+    assert found.separability.auc.between(0.4, 0.6).all()
+    assert (found.separability.overlap > 0.8).all()
+    assert found.reasons[0].text.startswith("Labelled and unlabelled samples can hardly be told apart")
+    assert one(found.expected, calipers="fixed")["match_rate"] == 1
+    last = found.histograms[found.histograms.labelled == "(all labelled)"]
+    assert last[["share_labelled", "share_unlabelled"]].sum().tolist() == pytest.approx([1, 1])
+
+
+def test_precision_and_predictor_are_those_of_scikit_learn():
+    x, domain, label = sites()
+    found = diagnose(x, domain, label, unlabelled=["c"], k=3, normalise=False)
+    row = one(found.rehearsals, held_out="a", calipers="none")
+    others, mine = domain == "b", domain == "a"
+    near = NearestNeighbors(n_neighbors=3).fit(x[others]).kneighbors(x[mine], return_distance=False)
+    keys = label[others][near]
+    assert row["precision"] == pytest.approx((keys == label[mine][:, None]).mean())
+    chance = (label[mine][:, None] == label[others]).mean()
+    assert row["chance"] == pytest.approx(chance)
+    scale = np.sqrt(x[others].var(axis=0).sum())
+    model = LogisticRegression(C=10, max_iter=1000).fit(x[others] / scale, label[others])
+    assert row["predictor"] == pytest.approx(model.score(x[mine] / scale, label[mine]))
+    more = np.concatenate([x[others], x[mine]]) / scale
+    voted = np.array([np.bincount(keys_, minlength=3).argmax() if len(set(keys_)) < 3 else keys_[0] for keys_ in keys])
+    taught = LogisticRegression(C=10, max_iter=1000).fit(more, np.concatenate([label[others], voted]))
+    assert row["taught"] == pytest.approx(taught.score(x[mine] / scale, label[mine]), abs=0.01)
+    assert one(found.rehearsals, held_out="a", calipers="prognostic")["precision"] == pytest.approx(
+        one(found.rehearsals, held_out="a", calipers="prognostic")["predictor_matched"]
+    )  # a probability vector that is so near to one class predicts it
+
+
+def test_numbers_are_compared_in_deviations_and_by_skill():
+    x, domain, _ = sites()
+    y = 5 + 7 * x[:, 0].astype(float)
+    found = diagnose(x, domain, y, unlabelled=["c"], task="regression", k=2, normalise=False)
+    row = one(found.rehearsals, held_out="b", calipers="none")
+    known = domain != "c"
+    score = (y - y[known].mean()) / y[known].std()
+    others, mine = score[domain == "a"], score[domain == "b"]
+    near = NearestNeighbors(n_neighbors=2).fit(x[domain == "a"]).kneighbors(x[domain == "b"], return_distance=False)
+    assert row["difference"] == pytest.approx(np.abs(others[near] - mine[:, None]).mean())
+    assert row["difference_by_chance"] == pytest.approx(np.abs(others - mine[:, None]).mean())
+    without = np.abs(mine - others.mean()).mean()
+    assert row["precision"] == pytest.approx(1 - np.abs(others[near].mean(axis=1) - mine).mean() / without)
+    assert row["predictor"] > 0.95  # which is linear
+    assert one(found.unlabelled_matches, calipers="none")["agreement"] > 0.8
+
+
+def test_a_separable_domain_funnels_the_std_caliper_onto_few_keys():
+    rng = np.random.default_rng(0)
+    domain, label = np.repeat([0, 1, 2], 400), rng.integers(0, 2, 1200)
+    x = rng.normal(size=(1200, 6))
+    x[:, 0] += np.where(domain == 2, 3.6, 0)
+    x[:, 1] += 3 * label
+    found = diagnose(x, domain, label, unlabelled=["2"], k=1, normalise=False)
+    assert found.separability.auc.iloc[-1] > 0.99
+    row = one(found.expected, calipers="std")
+    assert row["funnels"]
+    assert row["expectation"] == "hurt"
+    assert row["busiest_key"] > 0.25 > 0.11 > one(found.expected, calipers="none")["busiest_key"]
+    said = [reason.text for reason in found.reasons]
+    assert "told apart almost without error" in said[0]
+    assert any(text.startswith("With the std-caliper queries are funnelled onto few keys") for text in said)
+
+
+def test_labels_that_mean_nothing_are_found_out():
+    x, domain, label = sites(n=200)
+    found = diagnose(x, domain, np.random.default_rng(1).permutation(label), unlabelled=["c"])
+    row = one(found.expected, calipers="none")
+    assert row["precision"] == pytest.approx(row["chance"], abs=0.05)
+    assert (found.verdict, found.chosen) == ("hurt", None)
+    assert found.headline == "Matching is likely to hurt here."
+    assert found.settings == {"weight": 0.0}
+    assert any("these encodings say nothing of the targets" in reason.text for reason in found.reasons)
+
+
+def test_good_pairs_are_not_said_to_hurt():
+    x, domain, label = sites(shift=1.0)
+    found = diagnose(x, domain, label, unlabelled=["c"])
+    assert found.verdict in ("help", "may help")
+    assert one(found.expected, calipers="prognostic")["precision"] > 0.9
+    assert found.predictions.corrected_confidence.iloc[0] == pytest.approx(0.95, abs=0.1)
+    for settings in (found.settings, {"weight": 0.0}):
+        OkapiSettings(**settings)
+
+
+# What is read
+
+
+def test_neither_the_order_of_rows_nor_targets_of_unlabelled_domains_matter():
+    x, domain, label = sites(n=40)
+    garbage = np.where(domain == "c", "?", label.astype(str))
+    order = np.random.default_rng(1).permutation(len(x))
+    missing = label.astype(object)
+    missing[domain == "c"] = None
+    first = diagnose(x, domain, garbage, unlabelled=["c"], limit=30).as_dict()
+    assert diagnose(x[order], domain[order], missing[order], limit=30).as_dict() == first
+    assert first["separability"][-1]["samples_labelled"] == 60
+    assert first["notes"] == ["Some samples are drawn (seed 0): 30 of 40 of a, 30 of 40 of b, 30 of 40 of c."]
+
+
+def test_a_sample_without_a_target_in_a_labelled_domain_is_left_out():
+    x, domain, label = sites(n=40)
+    found = gathered(x, domain, pd.Series(label, dtype="Int64").mask(np.arange(120) < 5))
+    assert found.notes == ("5 samples of labelled domains have no target and are left out.",)
+    assert len(found.rows("a")) == 35
+
+
+def test_without_targets_every_ordered_pair_is_looked_at_and_nothing_is_promised():
+    x, domain, _ = sites(n=20)
+    found = diagnose(x, domain)
+    assert (found.verdict, found.basis, found.task) == ("unknown", "none", None)
+    pairs = set(zip(found.separability.labelled, found.separability.unlabelled, strict=True))
+    assert pairs >= {(a, b) for a in "abc" for b in "abc" if a != b}
+    assert found.rehearsals.empty
+    assert len(found.expected) == 4  # a prognostic caliper needs labels
+
+
+def test_with_one_labelled_domain_pairs_are_held_against_the_predictor():
+    x, domain, label = sites(n=60, domains=2)
+    found = diagnose(x, domain, label, unlabelled=["b"])
+    assert (found.basis, found.verdict) == ("agreement", "may help")
+    assert one(found.expected, calipers="none")["agreement"] > 0.8
+    assert len(found.separability) == 1
+
+
+def test_many_domains_are_compared_with_all_others_together():
+    x, domain, label = sites(n=12, domains=6)
+    pairs, notes = _pairs(gathered(x, domain, label, unlabelled=list("def")))
+    assert (len(pairs), notes) == (3 * 3 + 3 + 1, [])
+    domain = np.array([f"{name}{row % 2}" for row, name in enumerate(domain)])
+    pairs, notes = _pairs(gathered(np.repeat(x, 2, axis=0), np.repeat(domain, 2), None, unlabelled=None))
+    assert {names[0] for _, _, names in pairs} == {"(all others)"}
+    assert len(pairs) == 12
+    assert notes == ["There are 132 pairs of domains: each is compared with all others together instead."]
+
+
+REFUSED = {
+    "domain must hold at least two domains, got only": {"domain": ["a"] * 60},
+    "domain 'b' has 3 samples, at least 10 are wanted": {"domain": ["a"] * 57 + ["b"] * 3},
+    "domain is missing in row 1": {"domain": ["a", None] * 30},
+    "domain must have shape": {"domain": ["a", "b"]},
+    "X must have shape": {"X": np.zeros(60)},
+    "X must be finite, row 7 holds": {"X": np.where(np.arange(60)[:, None] == 7, np.nan, np.ones((60, 2)))},
+    "target must have shape": {"target": [1, 2]},
+    "target must differ between samples": {"target": [1.0] * 30 + [np.nan] * 30},
+    "target has no labels": {"target": [np.nan] * 60},
+    "unlabelled must name the domains whose targets are not to be read": {"target": [0, 1] * 30},
+    "unlabelled must name domains of a, b, got 'c'": {"target": [0, 1] * 30, "unlabelled": ["c"]},
+    "unlabelled needs target": {"unlabelled": ["b"]},
+    "domain 'a' has 4 targets, at least 10": {"target": [0, 1] * 2 + [np.nan] * 56, "unlabelled": ["b"]},
+    "task must be classification or regression": {"task": "ranking"},
+    "task must be regression for targets that are not whole, got 0.5": {"target": [0.5, 1] * 30, "unlabelled": ["b"]},
+    "target must be a finite number for regression, got 'x' in row 1": {
+        "target": ["1", "x"] * 30, "unlabelled": ["b"], "task": "regression"
+    },
+    "limit must be at least 10, got 3": {"limit": 3},
+    "k must be a whole number": {"k": 0},
+    "k must be at most 30, which is all the samples of the smallest domain, got 31": {"k": 31},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_refused(message):
+    good: dict[str, Any] = {"X": np.random.default_rng(0).normal(size=(60, 2)), "domain": ["a"] * 30 + ["b"] * 30}
+    with pytest.raises(ValueError, match=message):
+        diagnose(**(good | REFUSED[message]))
+
+
+# Parts
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_a_vote_is_won_by_the_most_and_then_by_the_nearest(keys):
+    for row, winner in zip(keys, vote(Task("classification", 4), np.array(keys)), strict=True):
+        most = max(row.count(label) for label in row)
+        assert winner == next(label for label in row if row.count(label) == most)
+
+
+def test_a_class_that_the_predictor_never_saw_is_not_predicted():
+    x, _, label = sites()
+    known = label != 2
+    logits = Predictor(Task("classification", 4)).fit(x[known], label[known]).outputs(x)
+    assert logits.shape == (len(x), 4)
+    assert set(logits.argmax(axis=1)) <= {0, 1}
+
+
+# Rules
+
+
+def table(**rows: dict[str, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return rehearsals and matches with these figures by calipers, and nothing out of the ordinary elsewhere."""
+    usual = {"precision": 0.5, "taught": 0.6, "match_rate": 1.0, "distinct_keys": 0.3, "busiest_key": 0.01}
+    usual["agreement"] = 0.9
+    names = ("none", "fixed", "std", "paper", "prognostic")
+    frame = pd.DataFrame([{"calipers": name, **usual, **rows.get(name, {})} for name in names])
+    frame = frame.assign(held_out="a", queries=100, predictor=0.6, predictor_matched=0.6, chance=0.1)
+    frame["matched"] = (100 * frame.match_rate).astype(int)
+    return frame, frame
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict", "chosen"),
+    [
+        ({}, "hurt", None),
+        ({"prognostic": {"precision": 0.8}}, "may help", "prognostic"),
+        ({"prognostic": {"precision": 0.8, "match_rate": LEAST_MATCHED - 0.01}}, "hurt", None),
+        ({"prognostic": {"precision": 0.8, "taught": 0.6 + MARGIN}}, "help", "prognostic"),
+        ({"prognostic": {"precision": 0.8, "taught": 0.5}}, "hurt", None),
+        ({"prognostic": {"precision": 0.14}}, "hurt", None),
+        ({"fixed": {"precision": 0.7}}, "may help", "fixed"),
+        ({"fixed": {"precision": 0.7}, "prognostic": {"precision": 0.65}}, "may help", "prognostic"),
+        ({"none": {"precision": 0.6, "taught": 0.7}, "prognostic": {"precision": 0.8}}, "help", "none"),
+        ({"none": {"taught": 0.7}, "prognostic": {"precision": 0.8}}, "may help", "prognostic"),
+        ({"std": {"precision": 0.9, "taught": 0.9, "distinct_keys": 0.1}}, "hurt", None),
+        ({"std": {"precision": 0.9, "taught": 0.9, "busiest_key": 0.3}}, "hurt", None),
+    ],
+)
+def test_verdicts(rows, verdict, chosen):
+    apart = pd.DataFrame({"auc": [0.9], "overlap": [0.3]})
+    found = rule("rehearsal", expectations("rehearsal", *table(**rows)), apart, numbers=False)
+    assert (found.verdict, found.calipers) == (verdict, chosen)
+    assert all(
+        reason.text.endswith(".") and np.isfinite([reason.value, reason.limit]).all() for reason in found.reasons
+    )
+    hurts = found.settings == {"weight": 0.0}
+    assert hurts == (verdict == "hurt")
+
+
+@pytest.mark.parametrize(("agreement", "verdict"), [(0.6, "may help"), (0.4, "unknown")])
+def test_a_predictor_that_pairs_contradict_is_not_believed(agreement, verdict):
+    _, unlabelled = table(**{name: {"agreement": agreement} for name in ("none", "fixed", "std", "paper")})
+    apart = pd.DataFrame({"auc": [0.9], "overlap": [0.3]})
+    found = rule("agreement", expectations("agreement", pd.DataFrame(), unlabelled), apart, numbers=False)
+    assert (found.verdict, found.calipers) == (verdict, "prognostic")
+
+
+def test_rehearsals_weigh_as_many_samples_as_they_have():
+    one_, _ = table()
+    other = one_.assign(held_out="b", precision=0.8, queries=300, matched=300)
+    found = expectations("rehearsal", pd.concat([one_, other]), one_)
+    assert found.precision.tolist() == pytest.approx([(100 * 0.5 + 300 * 0.8) / 400] * 5)
