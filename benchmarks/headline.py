@@ -82,7 +82,7 @@ STUDIES = {
 }
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("prepared", type=Path, metavar="PREPARED")
@@ -90,15 +90,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--smoke", action="store_true", help="four steps, one seed")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(words)
+    folders = chosen.prepared, chosen.data
+    paths = {name: find_file(STUDIES[name], *folders) if STUDIES[name].path else None for name in chosen.only}
     print(machine_facts())
-    for name in chosen.only:
+    for name, path in paths.items():
         study = STUDIES[name]
-        path = None
-        if study.path is not None:
-            path = next((p for p in (chosen.prepared / study.path, chosen.data / study.path) if p.is_file()), None)
-            if path is None:
-                parser.error(f"{study.path} is neither in {chosen.prepared} nor in {chosen.data}")
         steps, seeds = (4, 1) if chosen.smoke else (study.steps, chosen.seeds)
         frame = pd.concat([run(study, target, path, chosen.out / name, steps, seeds) for target in study.targets])
         frame.to_csv(chosen.out / f"{name}.csv", index=False)
@@ -112,10 +109,10 @@ def run(study: Study, target: str, path: Path | None, out: Path, steps: int, see
         "training.validate_every": str(max(1, steps // 6)),
         "training.checkpoint_every": str(steps),
     }
-    source, _, held_out = target.rpartition("-") if study.transfers else ("", "", target)
+    source, held_out = transfer(study, target)
     if path is not None:
         overrides |= {"data.path": str(path), "data.held_out": held_out}
-    if study.transfers:
+    if source:
         overrides["data.domains"] = f"[{source}, {held_out}]"
     grid = make_grid(
         [CONFIGS / study.configs], methods=list(METHODS.values()), seeds=range(seeds), overrides=list(overrides.items())
@@ -125,6 +122,20 @@ def run(study: Study, target: str, path: Path | None, out: Path, steps: int, see
         raise SystemExit(f"{len(results.failed)} runs failed, the first: {results.failed[0].reason}")
     frame = results.frame
     return frame[frame["split"] == "ood_test"].assign(target=target)
+
+
+def find_file(study: Study, *folders: Path) -> Path:
+    """Return the file of a data set in the first of the folders that has it."""
+    files = [folder / str(study.path) for folder in folders]
+    if not any(file.is_file() for file in files):
+        raise SystemExit(f"{study.path} is in none of {', '.join(map(str, folders))}")
+    return next(file for file in files if file.is_file())
+
+
+def transfer(study: Study, target: str) -> tuple[str, str]:
+    """Return the one source of a target, or "" where all other domains are, and the domain held out."""
+    source, _, held_out = target.rpartition("-") if study.transfers else ("", "", target)
+    return source, held_out
 
 
 def table(name: str, study: Study, frame: pd.DataFrame) -> str:

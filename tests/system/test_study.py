@@ -1,0 +1,39 @@
+"""The study of the methods, in small: every method on the built-in data, a table, and a second call that trains nothing."""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def test_the_study_runs_every_method_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import headline
+
+    words = ["nowhere", "nowhere", "--out", str(tmp_path), "--only", "sites", "--smoke"]
+    headline.main(words)
+    first = capsys.readouterr().out
+    table = [line for line in first.splitlines() if line.startswith("|")]
+    assert [row.split("|")[1].strip() for row in table[2:]] == list(headline.METHODS)
+    assert "accuracy on ood_test, mean (deviation) over 1 seeds, weights selected by ood_val" in first
+    frame = pd.read_csv(tmp_path / "sites.csv")
+    of_erm = frame[(frame["method"] == "erm") & (frame["metric"] == "accuracy")]["value"].item()
+    assert f"| ERM | {100 * of_erm:.1f} (" in first
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
+    assert len(made) == len(headline.METHODS)
+    headline.main(words)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")} == made
+    assert table == [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import headline
+
+    with pytest.raises(SystemExit, match=r"digits\.npz is in none of"):
+        headline.main([str(tmp_path), str(tmp_path), "--out", str(tmp_path / "out"), "--only", "digits"])
+    assert not (tmp_path / "out").exists()
+    assert "headline" in sys.modules
