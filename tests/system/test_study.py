@@ -1,4 +1,4 @@
-"""The study of the methods, in small: every method on the built-in data, a table, and a second call that trains nothing."""
+"""The study of the methods, in small: every method on the built-in data, and a second call that trains nothing."""
 
 import sys
 from pathlib import Path
