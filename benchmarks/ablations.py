@@ -167,8 +167,8 @@ def draw(part: Part, means: Mapping[str, Spread]) -> Figure:
     tried = [called for called in means if called != "ERM"]
     for place, called in enumerate(tried):
         axes.errorbar(means[called].mean, place, xerr=means[called].deviation, fmt="o", color="tab:blue", capsize=3)
-    axes.axvline(erm, color="tab:gray", linestyle="--")
-    axes.annotate("ERM", (erm, -0.6), color="tab:gray", ha="center", va="bottom", annotation_clip=False)
+    axes.axvline(erm, color="tab:gray", linestyle="--", label="ERM")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     axes.set_yticks(range(len(tried)), tried)
     axes.set_ylim(len(tried) - 0.5, -0.7)
     axes.set_xlabel("accuracy on ood_test, art and cartoon")
