@@ -1,4 +1,4 @@
-"""The study of the methods, in small: every method on the built-in data, and a second call that trains nothing."""
+"""The study of the methods, in small: two of them on the built-in data, and a second call that trains nothing."""
 
 import sys
 from pathlib import Path
@@ -9,9 +9,12 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def test_the_study_runs_every_method_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+def test_the_study_makes_its_table_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(BENCHMARKS)
     import headline
+
+    two = {name: headline.METHODS[name] for name in ("ERM", "Okapi, ours")}
+    monkeypatch.setattr(headline, "METHODS", two)
 
     words = ["nowhere", "nowhere", "--out", str(tmp_path), "--only", "sites", "--smoke"]
     headline.main(words)

@@ -18,13 +18,13 @@ from okapi.training.parts import Parts
 from okapi.training.seeds import derived_seed
 from okapi.training.validation import VALIDATION, draw, predict
 
-MOST = 2_000  # samples of train, and of each validation split
+MOST = 1_000  # samples of train, and of each validation split
 
 
 class ValidationMatches:
     """Figures of the matches between samples of the validation splits and labelled samples of train.
 
-    At most 2,000 of train and as many of each split are drawn once, by the seed alone: every validation looks at the
+    At most 1,000 of train and as many of each split are drawn once, by the seed alone: every validation looks at the
     same ones. It costs a prediction of those of train, and the matching; splits are predicted anyway. Encodings are the
     network's, not those of a momentum copy of it.
 
