@@ -94,11 +94,7 @@ class Report:
 
     def add_table(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Print a table and keep it; the first column is aligned left, the others right."""
-        cells = [[str(cell) for cell in row] for row in (header, *rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [" | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
-        rule = " | ".join(["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
-        self.add("\n".join(f"| {line} |" for line in (lines[0], rule, *lines[1:])))
+        self.add(markdown_table(header, rows))
 
     def add_figure(self, figure: Figure, name: str, caption: str, formats: Sequence[str] = ("png", "svg")) -> None:
         """Save a figure beside the page and refer to it."""
@@ -111,6 +107,15 @@ class Report:
         path = self.folder / name
         path.write_text("\n\n".join(self._blocks) + "\n", encoding="utf-8")
         print(f"Written to {path}")
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table; the first column is aligned left, the others right."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [" | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
+    rule = " | ".join(["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
+    return "\n".join(f"| {line} |" for line in (lines[0], rule, *lines[1:]))
 
 
 def machine_facts(*packages: str) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from _common import machine_facts
+from _common import machine_facts, markdown_table
 from okapi.benchmark import average, make_grid, paired_difference, run_benchmark, spread
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -151,7 +151,7 @@ def table(name: str, study: Study, frame: pd.DataFrame) -> str:
         for method, config in METHODS.items()
     }
     named = [f"{target} (dev)" if target in study.development else target for target in study.targets]
-    rows = [["method", *named, "average", "difference to ERM, 95 % interval"]]
+    rows = []
     for method, its in values.items():
         cells = [spread([value for (target, _), value in its.items() if target == wanted]) for wanted in study.targets]
         mean = average(its)
@@ -161,12 +161,8 @@ def table(name: str, study: Study, frame: pd.DataFrame) -> str:
     seeds = frame["seed"].nunique()
     caption = f"{name}: {study.metric} on ood_test, mean (deviation) over {seeds} seeds, "
     caption += f"weights selected by {study.selector}"
-    return f"\n{caption}\n\n{markdown(rows)}"
-
-
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+    header = ["method", *named, "average", "difference to ERM, 95 % interval"]
+    return f"\n{caption}\n\n{markdown_table(header, rows)}"
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@
     python benchmarks/verdicts.py DATA PREPARED --study runs/headline
 
 The diagnosis reads encodings, features or pixels, and no label of the target. Its expectation of matching without
-calipers and with the paper's is compared with what these methods gained on ERM, and its verdict with what ours did. A
-gain or a loss counts where the interval of the paired difference over seeds leaves zero out. Diagnoses are kept, and
-not made again.
+calipers and with the paper's stands beside what these methods gained on ERM, paired by seeds, and its verdict beside
+what ours did. Diagnoses are kept, and not made again.
 """
 
 import argparse
@@ -17,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from _common import machine_facts
-from headline import METHODS, STUDIES, Study, find_file, markdown, transfer
+from _common import machine_facts, markdown_table
+from headline import METHODS, STUDIES, Study, find_file, transfer
 from okapi.benchmark import paired_difference
 from okapi.evaluation import diagnose
 from okapi.training.files import write_bytes
@@ -37,7 +36,8 @@ def main() -> None:
     if not done:
         parser.error(f"{chosen.study} holds no table of headline.py, such as {tables['pacs'].name}")
     print(machine_facts())
-    rows = [["target", "verdict", "ours gained", *(f"{name}: expected, gained" for name in COMPARED.values())]]
+    header = ["target", "verdict", "ours gained", *(f"{name}: expected, gained" for name in COMPARED.values())]
+    rows = []
     for name in done:
         study, frame = STUDIES[name], pd.read_csv(tables[name])
         path = find_file(study, chosen.data, chosen.prepared)
@@ -48,7 +48,8 @@ def main() -> None:
             ours = gain(study, frame, target, "Okapi, ours")
             rows.append([f"{name} {target}", found["verdict"], ours, *compared])
             print(rows[-1][0], flush=True)
-    print(f"\nWhat was expected, and points gained on ERM [95 % interval]; r of LSMS in hundredths\n\n{markdown(rows)}")
+    print("\nWhat was expected, and points gained on ERM [95 % interval]; r of LSMS in hundredths\n")
+    print(markdown_table(header, rows))
 
 
 def diagnosis(study: Study, target: str, path: Path, kept: Path) -> dict[str, Any]:

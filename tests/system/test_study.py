@@ -1,6 +1,5 @@
 """The study of the methods, in small: two of them on the built-in data, and a second call that trains nothing."""
 
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +23,7 @@ def test_the_study_makes_its_table_and_goes_on_where_it_was(tmp_path, monkeypatc
     assert "accuracy on ood_test, mean (deviation) over 1 seeds, weights selected by ood_val" in first
     frame = pd.read_csv(tmp_path / "sites.csv")
     of_erm = frame[(frame["method"] == "erm") & (frame["metric"] == "accuracy")]["value"].item()
-    assert f"| ERM | {100 * of_erm:.1f} (" in first
+    assert f"{100 * of_erm:.1f} (" in table[2]
     made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
     assert len(made) == len(headline.METHODS)
     headline.main(words)
@@ -39,4 +38,3 @@ def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"digits\.npz is in none of"):
         headline.main([str(tmp_path), str(tmp_path), "--out", str(tmp_path / "out"), "--only", "digits"])
     assert not (tmp_path / "out").exists()
-    assert "headline" in sys.modules

@@ -34,7 +34,7 @@ def centred(query: Tensor, keys: Tensor, query_domain: Tensor, key_domain: Tenso
         mean = _shrunk(member.T @ everything, member.sum(0), overall)
         centre = member @ mean / member.sum(1, keepdim=True).clamp(min=1)
     else:
-        count = torch.bincount(domain)
+        count = torch.bincount(domain)  # there may be thousands: a product with rows of 0 and 1 would be wide
         total = everything.new_zeros(len(count), everything.shape[1]).index_add_(0, domain, everything)
         centre = _shrunk(total, count, overall)[domain]
     unit = normalize(everything.sub_(centre), dim=-1)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from okapi.benchmark import make_grid, run_benchmark
 from okapi.report.benchmark import print_results
-from okapi.report.matching import print_files
 from okapi.report.matching_demo import match_sites
 from okapi.report.run_page import write_report
-from okapi.report.terminal import stdout, working
+from okapi.report.terminal import print_files, stdout, working
 
 METHODS = ("erm", "fixmatch", "okapi")
 SEEDS = 2

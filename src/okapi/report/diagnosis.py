@@ -19,8 +19,8 @@ from okapi.evaluation.diagnosis import Diagnosis, diagnose
 from okapi.matching.covariates import Covariates
 from okapi.report.diagnosis_page import diagnosis_page, settings_yaml
 from okapi.report.diagnosis_tables import expected_table, rehearsal_table, separability_table
-from okapi.report.matching import is_quantity, print_files, print_notes
-from okapi.report.terminal import print_table, stdout, working
+from okapi.report.table_file import is_quantity
+from okapi.report.terminal import print_files, print_notes, print_table, stdout, working
 from okapi.training.embedding import embed, open_model
 
 CONFIGS = (".yaml", ".yml")

@@ -8,8 +8,8 @@ import numpy as np
 from okapi.data import Table, write_frame, write_text
 from okapi.data.four_sites import Sites, load_four_sites
 from okapi.matching import CaliperMatcher
-from okapi.report.matching import match_table, matching_page, print_files, print_matching
-from okapi.report.terminal import count, decimal, print_table, share, stdout, working
+from okapi.report.matching import match_table, matching_page, print_matching
+from okapi.report.terminal import count, decimal, print_files, print_table, share, stdout, working
 
 CALIPERS: dict[str, dict[str, Any]] = {
     "no caliper": {},

@@ -2,9 +2,10 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, isnan
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -106,3 +107,19 @@ def share(part: float) -> str:
 def decimal(number: float) -> str:
     """Return a number with three decimals."""
     return _NOTHING if isnan(number) else "∞" if abs(number) == inf else f"{number:.3f}"
+
+
+def print_notes(console: Console, notes: Sequence[str]) -> None:
+    """Print remarks that a reader must not miss."""
+    for note in notes:
+        console.print()
+        console.print(Text.assemble(("Note: ", "bold yellow"), in_options(note)))
+
+
+def print_files(console: Console, files: Mapping[str, Path | None]) -> None:
+    """Print where results were written."""
+    written = {label: path for label, path in files.items() if path is not None}
+    if written:
+        console.print()
+    for label, path in written.items():
+        console.print(Text(f"{label}: {path}"), soft_wrap=True)

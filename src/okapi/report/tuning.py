@@ -16,20 +16,18 @@ from okapi.data import write_frame, write_text
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching.plots import to_svg
 from okapi.matching.tuning import Tuning, check_grid, pareto_plot, settings_of, tune
-from okapi.report.matching import (
+from okapi.report.matching import page_settings
+from okapi.report.page import tune_page
+from okapi.report.table_file import (
     as_sentence,
     check_outcome_columns,
     check_outputs,
     check_roles,
     covariates_of,
-    page_settings,
-    print_files,
-    print_notes,
     print_read,
     read_with_outcome,
 )
-from okapi.report.page import tune_page
-from okapi.report.terminal import count, decimal, print_table, share, stderr, stdout, working
+from okapi.report.terminal import count, decimal, print_files, print_notes, print_table, share, stderr, stdout, working
 
 MOST_ROWS = 20  # printed; the file has them all
 _SHOWN = ("fixed_caliper", "std_caliper", "caliper_scale", "temperature", "k", "outcome_caliper")
