@@ -7,7 +7,7 @@ from torch import Tensor
 
 from okapi.data.batches import Batch, Samples
 from okapi.data.dataset import Dataset
-from okapi.data.loading import Batches, batch_loader, evaluation_batches, view_generator
+from okapi.data.loading import Batches, batch_loader, evaluation_batches, view_generators
 from okapi.data.samplers import Stream
 from okapi.data.sites import sites_dataset
 from okapi.data.task import Task
@@ -165,11 +165,29 @@ def test_seeds_give_other_views_of_the_same_samples():
 
 def test_every_view_draws_numbers_of_its_own():
     keys = [(s, t, r, k) for s in (0, 1, 2**64 - 1) for t in (0, 1, 10**7) for r in (0, 1, 10**9) for k in range(3)]
-    drawn = np.array([view_generator(*key).random(50) for key in keys])
+    drawn = np.array([next(view_generators(s, t, [r], k)).random(50) for s, t, r, k in keys])
     assert len(np.unique(drawn)) == drawn.size
     correlation = np.corrcoef(drawn)[np.triu_indices(len(keys), 1)]
     assert abs(correlation.mean()) < 0.01
     assert abs(correlation.std() - 50**-0.5) < 0.01
+
+
+def test_a_generator_is_wound_to_each_row_whatever_was_drawn_before():
+    drawn = []
+    for generator in view_generators(7, 3, [5, 2, 5], 1):
+        drawn.append(generator.random(3).tolist())
+        generator.random(dtype=np.float32)  # leaves half of a number behind
+    philox = np.random.Philox(key=np.array([7, 1], dtype=np.uint64), counter=np.array([0, 0, 2, 3], dtype=np.uint64))
+    assert drawn[0] == drawn[2]
+    assert drawn[1] == np.random.Generator(philox).random(3).tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (1, 3, 3)])
+def test_noise_of_a_batch_is_that_of_its_samples_one_by_one(shape: tuple[int, ...]):
+    samples, noise = torch.rand(5, *shape), Noise(0.3)
+    together = noise.of_rows(samples, view_generators(0, 1, range(5), 0))
+    alone = [noise(sample, rng) for sample, rng in zip(samples, view_generators(0, 1, range(5), 0), strict=True)]
+    assert torch.equal(together, torch.stack(alone))
 
 
 @forks

@@ -1,6 +1,6 @@
 """Turns a data set into batches: the batch of a step is a function of the seed and the step, in any process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset as MapDataset
 from okapi.data.batches import Batch, Inputs, Samples
 from okapi.data.dataset import Dataset
 from okapi.data.samplers import Integers, Stream
-from okapi.data.views import Transform
+from okapi.data.views import Noise, Transform
 
 Strong: TypeAlias = Literal["none", "unlabelled", "all"]
 _Item = TypeVar("_Item")
@@ -96,24 +96,28 @@ class Batches(MapDataset[Batch]):
     def _view(self, rows: Integers, step: int, transforms: Sequence[Transform | None], kind: int) -> Inputs:
         if not any(transforms):
             return self.dataset.read(rows)
+        generators = view_generators(self.seed, step, rows.tolist(), kind)
+        only = transforms[0]
+        if isinstance(only, Noise) and all(transform is only for transform in transforms):
+            return only.of_rows(_tensor(self.dataset.read(rows), rows[0]), generators)
         distorted: list[Inputs] = []
-        for row, transform in zip(rows.tolist(), transforms, strict=True):
-            sample = self.dataset.sample(row)
-            if not isinstance(sample, Tensor):
-                raise TypeError(f"views are of tensors, got a {type(sample).__name__} at row {row}")
-            if transform is not None:
-                sample = transform(sample, view_generator(self.seed, step, row, kind))
-            distorted.append(sample)
+        for row, transform, generator in zip(rows.tolist(), transforms, generators, strict=True):
+            sample = _tensor(self.dataset.sample(row), row)
+            distorted.append(sample if transform is None else transform(sample, generator))
         return self.dataset.stack(distorted, rows.tolist())
 
 
-def view_generator(seed: int, step: int, row: int, kind: int) -> np.random.Generator:
-    """Return the source of chance of one view of one sample at one step.
+def view_generators(seed: int, step: int, rows: Iterable[int], kind: int) -> Iterator[np.random.Generator]:
+    """Yield the source of chance of one view of each sample at one step: one object, wound on to each in its turn.
 
     Philox turns a counter into numbers: step and row stand in its upper half, so that no two views draw the same.
     """
-    key, counter = np.array([seed, kind], dtype=np.uint64), np.array([0, 0, row, step], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+    bits = np.random.Philox(key=np.array([seed, kind], dtype=np.uint64))
+    generator, state = np.random.Generator(bits), bits.state
+    for row in rows:
+        state["state"]["counter"] = np.array([0, 0, row, step], dtype=np.uint64)
+        bits.state = state  # what was left of the sample before is forgotten too
+        yield generator
 
 
 def batch_loader(
@@ -152,6 +156,12 @@ class _Chunks(MapDataset[Samples]):
     def __getitem__(self, number: int) -> Samples:
         rows, data = self.chunks[number], self.dataset
         return Samples(inputs=data.read(rows.tolist()), domain=data.domain[rows], id=rows, target=data.target[rows])
+
+
+def _tensor(inputs: Inputs, row: int) -> Tensor:
+    if not isinstance(inputs, Tensor):
+        raise TypeError(f"views are of tensors, got a {type(inputs).__name__} at row {row}")
+    return inputs
 
 
 def _loader(items: MapDataset[_Item], steps: range, workers: int, pin_memory: bool) -> DataLoader[_Item]:

@@ -1,6 +1,6 @@
 """Distorted views of a sample: small transforms of pictures of any number of channels, drawn from a given generator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -79,8 +79,14 @@ class Noise:
 
     def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the sample with noise."""
-        noise = torch.from_numpy(rng.standard_normal(sample.shape, dtype=np.float32))
-        return torch.add(sample, noise.to(sample.dtype), alpha=self.std)
+        return self.of_rows(sample[None], [rng])[0]
+
+    def of_rows(self, samples: Tensor, generators: Iterable[np.random.Generator]) -> Tensor:
+        """Return many samples, row below row, each with noise of a generator of its own: faster than one by one."""
+        noise = np.empty(samples.shape, dtype=np.float32)
+        for row, rng in enumerate(generators):
+            rng.standard_normal(out=noise[row : row + 1], dtype=np.float32)
+        return torch.add(samples, torch.from_numpy(noise).to(samples.dtype), alpha=self.std)
 
 
 @dataclass(frozen=True)
