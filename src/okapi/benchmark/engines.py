@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import joblib
 import torch
 
+from okapi.benchmark.nursery import Nursery
 from okapi.training.files import write_bytes
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -53,21 +54,31 @@ class Local:
         How many at a time; by default as many as there are GPUs or, where there are none, cores.
     gpus : bool
         Whether runs may use GPUs.
+    forks : bool
+        Whether runs on Linux may be copies of a process that has imported everything, which spares them seconds. Not
+        those of several processes, which Lightning starts by the command line of the first.
     """
 
-    def __init__(self, runs: int, workers: int | None = None, gpus: bool = True) -> None:
+    def __init__(self, runs: int, workers: int | None = None, gpus: bool = True, forks: bool = True) -> None:
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
         cores = joblib.cpu_count()
         self._gpus = _gpus() if gpus else []
         self.slots = max(1, min(workers or len(self._gpus) or cores, runs))
         self.threads = max(1, cores // self.slots)
+        self._forks = forks and sys.platform == "linux"
+        self._nursery: Nursery | None = None
 
     def start(self, job: Path, log: Path, slot: int) -> Started:
         """Start a process with its share of cores, and a GPU if there are any."""
         environment = clean_environment() | dict.fromkeys(_THREADS, str(self.threads))
-        if self._gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = self._gpus[slot % len(self._gpus)]
+        gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
+        if self._forks:
+            if self._nursery is None or not self._nursery.is_alive():
+                self._nursery = Nursery(environment, log)
+            return self._nursery.start(job, log, gpu)
+        if gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = gpu
         return _Process(start_process(job, log, environment))
 
 

@@ -132,7 +132,7 @@ class _Benchmark:
         if workers is None and (several or self._running.country):
             workers = 1  # a run that shares the machine cannot say what of its energy is its own
         gpus = not several and any(its.accelerator != "cpu" for its in settings)
-        return Local(len(self._left), workers, gpus)
+        return Local(len(self._left), workers, gpus, forks=not several)
 
     def _collect(self) -> None:
         """Take note of the runs that have ended."""
