@@ -1,4 +1,4 @@
-# make demo, make test, make bench, make docs: each creates .venv and installs what it needs first.
+# make demo, make test, make bench, make study, make docs: each creates .venv and installs what it needs first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 RUNTIME := $(VENV)/.runtime
 DEMO_OUT ?= demo
 
-.PHONY: demo test lint bench docs browser clean
+.PHONY: demo test lint bench study docs browser clean
 
 demo: $(RUNTIME)
 	$(BIN)/okapi demo --out $(DEMO_OUT)
@@ -24,6 +24,14 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/pacs_matching.py
 	$(BIN)/python benchmarks/training.py
+
+# DATA is the folder of the raw files that benchmarks/prepare_data.py names. Stopped, it goes on where it was.
+study: $(INSTALLED)
+	@test -n "$(DATA)" || { echo "say where the raw data is: make study DATA=folder"; exit 2; }
+	$(BIN)/python benchmarks/prepare_data.py $(DATA) runs/prepared
+	$(BIN)/python benchmarks/headline.py $(DATA) runs/prepared --out runs/headline
+	$(BIN)/python benchmarks/ablations.py $(DATA) --out runs/ablations
+	$(BIN)/python benchmarks/verdicts.py $(DATA) runs/prepared --study runs/headline
 
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"

@@ -31,7 +31,7 @@ METHODS = {
     "FixMatch": "fixmatch",
     "Okapi, paper": "okapi_paper",
     "Okapi, no calipers": "okapi_no_calipers",
-    "Okapi, ours": "okapi_ours",
+    "Okapi, ours": "okapi",
     "oracle": "erm_fully_labelled",
 }
 
@@ -44,7 +44,7 @@ class Study:
     path: str | None  # None: built in
     targets: tuple[str, ...]
     steps: int
-    metric: str = "accuracy"
+    metrics: tuple[str, ...] = ("accuracy",)
     selector: str = "id_val"
     development: tuple[str, ...] = ()
     transfers: bool = False  # a target is named source-target, and nothing else is trained on
@@ -72,7 +72,7 @@ STUDIES = {
         "lsms.npz",
         ("tanzania", "uganda", "nigeria"),
         600,
-        metric="pearson_r",
+        metrics=("pearson_r", "mse"),
         development=("tanzania",),
     ),
     "sentiment": Study(
@@ -99,7 +99,8 @@ def main(words: Sequence[str] | None = None) -> None:
         steps, seeds = (4, 1) if chosen.smoke else (study.steps, chosen.seeds)
         frame = pd.concat([run(study, target, path, chosen.out / name, steps, seeds) for target in study.targets])
         frame.to_csv(chosen.out / f"{name}.csv", index=False)
-        print(table(name, study, frame))
+        for metric in study.metrics:
+            print(table(name, study, frame, metric))
 
 
 def run(study: Study, target: str, path: Path | None, out: Path, steps: int, seeds: int) -> pd.DataFrame:
@@ -138,10 +139,10 @@ def transfer(study: Study, target: str) -> tuple[str, str]:
     return source, held_out
 
 
-def table(name: str, study: Study, frame: pd.DataFrame) -> str:
+def table(name: str, study: Study, frame: pd.DataFrame, metric: str) -> str:
     """Return a Markdown table: mean (standard deviation) by target, average, and the difference to ERM."""
-    frame = frame[frame["metric"] == study.metric]
-    percent = 100 if study.metric == "accuracy" else 1
+    frame = frame[frame["metric"] == metric]
+    percent = 100 if metric == "accuracy" else 1
     digits = 1 if percent == 100 else 3
     values = {
         method: {
@@ -159,7 +160,7 @@ def table(name: str, study: Study, frame: pd.DataFrame) -> str:
         gain = paired_difference(its, values["ERM"], names=(method, "ERM"))
         rows.append([method, *shown, f"{gain.mean:+.{digits}f} [{gain.low:+.{digits}f}, {gain.high:+.{digits}f}]"])
     seeds = frame["seed"].nunique()
-    caption = f"{name}: {study.metric} on ood_test, mean (deviation) over {seeds} seeds, "
+    caption = f"{name}: {metric} on ood_test, mean (deviation) over {seeds} seeds, "
     caption += f"weights selected by {study.selector}"
     header = ["method", *named, "average", "difference to ERM, 95 % interval"]
     return f"\n{caption}\n\n{markdown_table(header, rows)}"

@@ -104,7 +104,7 @@ def test_fixmatch_needs_strong_views_and_a_sound_threshold():
 
 def test_okapi_teaches_strong_views_the_aligned_prognosis():
     task = TASKS["classification"]
-    settings = {"outcome_caliper": "auto", "fixed_caliper": None, "std_caliper": None, "weight": 0.0, "warm_up": 0.0}
+    settings = {"outcome_caliper": "auto", "fixed_caliper": None, "std_caliper": None, "weight": 0.0}
     algorithm = make("okapi", task, outcome_alignment=True, self_training=2.0, confidence=0.5, bank=64, **settings)
     batch = toy(task)
     labelled, weak, strong_view = predictions(
@@ -122,23 +122,33 @@ def test_okapi_teaches_strong_views_the_aligned_prognosis():
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert figures["taught"].item() == pytest.approx(sure.float().mean().item())
     assert algorithm.needs.strong == "unlabelled"
-    assert make("okapi", task).needs.strong == "none"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("kind", "settings"),
     [
-        ({"self_training": 1.0}, "self_training teaches the outcomes that outcome_caliper compares, which is null"),
-        (
-            {"self_training": 1.0, "outcome_caliper": 0.5, "queries": "online", "direction": (0, 1)},
-            "self_training is not for online queries in one direction",
-        ),
-        ({"confidence": 1.5}, r"confidence must be in \[0, 1\], got 1.5"),
+        ("regression", {}),
+        ("classification", {"outcome_caliper": None}),
+        ("classification", {"queries": "online", "direction": (0, 1)}),
+        ("classification", {"self_training": 0.0}),
     ],
 )
-def test_self_training_that_cannot_be_is_refused(wrong, says):
-    with pytest.raises(ValueError, match=says):
-        OkapiSettings(**wrong)
+def test_what_cannot_teach_asks_for_no_strong_views(kind, settings):
+    assert make("okapi", TASKS["classification"], outcome_caliper="auto").needs.strong == "unlabelled"
+    assert make("okapi", TASKS[kind], **{"outcome_caliper": "auto"} | settings).needs.strong == "none"
+
+
+def test_okapi_does_without_strong_views_that_are_not_there():
+    batch = toy(TASKS["classification"])
+    object.__setattr__(batch.unlabelled, "strong", None)
+    loss, figures = make("okapi", TASKS["classification"], outcome_caliper="auto").training_step(batch, 0)
+    assert loss.isfinite()
+    assert "taught" not in figures
+
+
+def test_confidence_is_a_probability():
+    with pytest.raises(ValueError, match=r"confidence must be in \[0, 1\], got 1.5"):
+        OkapiSettings(confidence=1.5)
 
 
 def test_offline_okapi_pulls_both_sides_of_a_pair():
@@ -293,9 +303,14 @@ def test_a_domain_the_scorer_has_never_seen_is_refused():
         make("okapi", task, "label").training_step(batch, 0)
 
 
-def test_the_defaults_are_the_papers():
-    algorithm = Okapi(make("erm", TASKS["regression"]).network, TASKS["regression"], steps=30_000)
+def test_the_papers_settings_are_there():
+    network, task = make("erm", TASKS["regression"]).network, TASKS["regression"]
+    algorithm = Okapi(network, task, OkapiSettings.paper(), steps=30_000)
     assert algorithm.consistency.encodings.capacity == 65_536
     assert algorithm.consistency.momentum.decay(0) == 0.996
     assert algorithm.consistency.weight(1500) == 0.5
+    assert not algorithm.consistency.centred
+    assert not algorithm.consistency.by_outcome
+    assert not algorithm.teaches
+    assert OkapiSettings.paper(k=1, std_caliper=0.5) == OkapiSettings.paper(k=1, std_caliper=0.5, fixed_caliper=0.9)
     assert isinstance(algorithm.network.head, nn.Linear)

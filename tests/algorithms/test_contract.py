@@ -31,7 +31,8 @@ def make(name, task, mode="binary", dtype=torch.float32, **settings):
     if name in WITH_DOMAIN:
         settings = {"warm_up": 0.0, "domain": "binary" if mode == "binary" else "label", **settings}
     if name == "okapi":
-        settings = {"k": 1, "fixed_caliper": 0.9, "std_caliper": 2.0, "bank": 30, "momentum": 0.5, **settings}
+        calipers = {"fixed_caliper": 0.9, "std_caliper": 2.0, "outcome_caliper": None}
+        settings = calipers | {"k": 1, "bank": 30, "momentum": 0.5} | settings
     if name == "fixmatch":
         settings = {"threshold": 0.3, **settings}
     return kind(network, task, kind.Settings(**settings), steps=100, domains=DOMAINS, sets=mode == "sets")
@@ -99,6 +100,25 @@ def test_three_steps_lower_the_loss_and_leave_the_momentum_encoder_alone(name, k
         assert momentum
         assert all(parameter.grad is None for parameter in momentum)
         assert figures["match_rate"] > 0
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_the_defaults_come_to_match_and_to_teach(kind):
+    task = TASKS[kind]
+    defaults = {name: getattr(Okapi.Settings(), name) for name in ("fixed_caliper", "std_caliper", "outcome_caliper")}
+    algorithm, batch = make("okapi", task, **defaults), toy(task)
+    optimiser = torch.optim.AdamW(algorithm.parameter_groups(0.01), weight_decay=0.0)
+    for step in range(60):
+        optimiser.zero_grad()
+        loss, figures = algorithm.training_step(batch, step)
+        loss.backward()
+        optimiser.step()
+    assert figures["match_rate"] > 0.2
+    assert figures["consistency"] > 0
+    if kind == "regression":
+        assert "taught" not in figures
+    else:
+        assert figures["taught"] > 0
 
 
 @pytest.mark.parametrize("mode", DOMAIN_MODES)

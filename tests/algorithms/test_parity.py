@@ -15,7 +15,7 @@ from okapi.data.task import Task
 from okapi.models.network import Network
 
 STEPS, BATCH, WIDTH = 50, 4, 5
-SETTINGS = OkapiSettings(
+SETTINGS = OkapiSettings.paper(
     k=2, fixed_caliper=0.9, std_caliper=0.5, bank=19, momentum=0.9, scorer_learning_rate=0.1, weight=2.0
 )
 NO_CALIPERS = {"fixed_caliper": None, "std_caliper": None}

@@ -83,13 +83,15 @@ METHODS: dict[str, Overrides] = {
     for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     for method in ("fixmatch", "okapi", "offline_okapi")
 }
-OURS = of_algorithm(
-    fixed_caliper=None,
-    outcome_caliper="auto",
-    outcome_alignment=True,
-    centred=True,
-    weight=2.0,
-    self_training=1.0,
+PAPER = of_algorithm(
+    fixed_caliper=0.9,
+    std_caliper=0.2,
+    outcome_caliper=None,
+    outcome_alignment=False,
+    centred=False,
+    weight=1.0,
+    self_training=0.0,
+    scorer_learning_rate=None,
 )
 RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}
 RESNET_50 = {"model.backbone": "resnet-50", "model.pretrained": "microsoft/resnet-50"}
@@ -119,23 +121,15 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
         for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     },
     **{
-        f"{data}/okapi_no_calipers": (f"{data}/okapi", {"algorithm.fixed_caliper": None})
-        for data in ("pacs_features", "lsms", "sentiment", "digits")
+        f"{data}/okapi_paper": (f"{data}/okapi", PAPER)
+        for data in ("pacs_features", "lsms", "sentiment", "digits", "sites")
     },
     **{
-        f"{data}/okapi_paper": (f"{data}/okapi", of_algorithm(std_caliper=0.2, scorer_learning_rate=None))
-        for data in ("pacs_features", "lsms", "sentiment", "digits")
+        f"{data}/okapi_no_calipers": (
+            f"{data}/okapi_paper", of_algorithm(fixed_caliper=None, std_caliper=None, scorer_learning_rate=0.03)
+        )
+        for data in ("pacs_features", "lsms", "sentiment", "digits", "sites")
     },
-    **{
-        f"{data}/okapi_ours": (f"{data}/okapi", OURS)
-        for data in ("pacs_features", "sentiment", "digits")
-    },
-    "sites/okapi_no_calipers": ("sites/okapi", of_algorithm(fixed_caliper=None, std_caliper=None)),
-    "sites/okapi_paper": ("sites/okapi", of_algorithm(scorer_learning_rate=None)),
-    "sites/okapi_ours": ("sites/okapi", OURS | {"algorithm.std_caliper": None}),
-    "lsms/okapi_ours": (
-        "lsms/okapi", of_algorithm(fixed_caliper=None, outcome_caliper="auto", centred=True, weight=20.0)
-    ),
 }
 # fmt: on
 

@@ -38,12 +38,15 @@ class Needs:
         Unlabelled samples.
     strong : {"none", "unlabelled", "all"}
         Strong views: of no samples, of the unlabelled ones, of all.
+    strong_if_any : bool
+        Whether it can do without strong views where the data have none.
     matches : bool
         The match of every sample that has one.
     """
 
     unlabelled: bool = False
     strong: Literal["none", "unlabelled", "all"] = "none"
+    strong_if_any: bool = False
     matches: bool = False
 
 

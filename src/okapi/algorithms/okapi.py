@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class SharedDomainsWarning(UserWarning):
 
 @dataclass(frozen=True, kw_only=True)
 class OkapiSettings:
-    """Settings of Okapi; the defaults are those of the paper's PovertyMap experiment.
+    """Settings of Okapi; the defaults are what did best in the study, ``paper`` has those of the paper.
 
     Parameters
     ----------
@@ -48,7 +48,8 @@ class OkapiSettings:
         With a prognostic caliper: how many past unlabelled samples, the nearest ones, have a say in what is predicted
         of an unlabelled one.
     outcome_alignment : bool
-        With a prognostic caliper: whether predicted classes are made as frequent as the labels.
+        With a prognostic caliper: whether predicted classes are made as frequent as the labels. Of no effect on numbers
+        and on several labels.
     centred : bool
         Whether encodings look for matches less the mean of their domain, which all its samples share.
     temperature : float > 0, or "auto"
@@ -82,8 +83,9 @@ class OkapiSettings:
     loss : {"squared_l2", "cosine", "jsd", "kl"}
         Distance in a pair: of encodings, or of predicted classes.
     self_training : float
-        With a prognostic caliper: weight of a loss by which the outcomes predicted of unlabelled samples teach the
-        predictions of their strong views, as FixMatch does; it rises like ``weight``.
+        With a prognostic caliper: weight of a loss by which the classes or labels predicted of unlabelled samples teach
+        the predictions of their strong views, as FixMatch does; it rises like ``weight``. Of no effect on numbers,
+        which it would draw together, for online queries in one direction, and where the data have no strong views.
     confidence : float in [0, 1]
         Least probability of a class or label that teaches.
     scorer_learning_rate : float, or null
@@ -91,13 +93,13 @@ class OkapiSettings:
     """
 
     k: int = 5
-    fixed_caliper: float | None = 0.9
-    std_caliper: float | None = 0.2
+    fixed_caliper: float | None = None
+    std_caliper: float | None = None
     caliper_scale: Literal["probability", "logit"] = "probability"
-    outcome_caliper: float | Literal["auto"] | None = None
+    outcome_caliper: float | Literal["auto"] | None = "auto"
     outcome_neighbours: int = 0
-    outcome_alignment: bool = False
-    centred: bool = False
+    outcome_alignment: bool = True
+    centred: bool = True
     temperature: float | Literal["auto"] = 1.0
     adapt: Literal["match_rate", "balance"] | None = None
     target_match_rate: float = 0.5
@@ -109,10 +111,10 @@ class OkapiSettings:
     bank: int = 65_536
     momentum: float = 0.996
     final_momentum: float = 1.0
-    weight: float = 1.0
+    weight: float = 2.0
     warm_up: float = 0.1
     loss: Literal["squared_l2", "cosine", "jsd", "kl"] = "squared_l2"
-    self_training: float = 0.0
+    self_training: float = 1.0
     confidence: float = 0.8
     scorer_learning_rate: float | None = None
 
@@ -120,10 +122,18 @@ class OkapiSettings:
         for name in ("momentum", "final_momentum", "warm_up", "confidence"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
-        if self.self_training and self.outcome_caliper is None:
-            raise ValueError("self_training teaches the outcomes that outcome_caliper compares, which is null")
-        if self.self_training and self.one_way:
-            raise ValueError("self_training is not for online queries in one direction, which see one pool only")
+
+    @classmethod
+    def paper(cls, **settings: Any) -> Self:
+        """Return the settings of the paper's PovertyMap experiment, but for those that are given.
+
+        Examples
+        --------
+        >>> OkapiSettings.paper(k=1).std_caliper
+        0.2
+        """
+        beyond = {"outcome_caliper": None, "outcome_alignment": False, "centred": False, "self_training": 0.0}
+        return cls(**({"fixed_caliper": 0.9, "std_caliper": 0.2, "weight": 1.0} | beyond | settings))
 
     @property
     def one_way(self) -> bool:
@@ -165,7 +175,7 @@ class Okapi(Algorithm):
             outcome_caliper=own.outcome_caliper,
             outcomes=OUTCOMES[task.kind],
             outcome_neighbours=own.outcome_neighbours,
-            outcome_alignment=own.outcome_alignment,
+            outcome_alignment=own.outcome_alignment and task.kind == "classification",
             centred=own.centred,
             temperature=own.temperature,
             adapt=own.adapt,
@@ -179,11 +189,13 @@ class Okapi(Algorithm):
             loss=own.loss,
         )
         self.self_training = Linear(0.0, own.self_training, round(own.warm_up * steps))
+        self.teaches = own.self_training > 0 and own.outcome_caliper is not None and not own.one_way
+        self.teaches &= task.kind != "regression"
 
     @property
     def needs(self) -> Needs:
         """What a batch must have."""
-        return Needs(unlabelled=True, strong="unlabelled" if self.settings.self_training else "none")
+        return Needs(unlabelled=True, strong="unlabelled" if self.teaches else "none", strong_if_any=True)
 
     def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Figures]:
         """Return the loss of a batch and its figures."""
@@ -196,8 +208,8 @@ class Okapi(Algorithm):
         inputs = join([labelled.inputs, others.inputs])
         momentum = self.consistency.encode(inputs, step)  # before the network's activations take their memory
         known = torch.cat([self._outcome(pool, number) for number, pool in enumerate((labelled, others))])
-        views = [inputs]
-        if self.settings.self_training:
+        views, teaches = [inputs], self.teaches and others.strong is not None
+        if teaches:
             taught = self.consistency.prognosis(momentum, known)[len(labelled) :]
             views.append(strong(others))
         encoding, prediction = self.predict(join(views))
@@ -213,7 +225,7 @@ class Okapi(Algorithm):
             step=step,
             momentum=momentum,
         )
-        if not self.settings.self_training:
+        if not teaches:
             return supervised, matched.loss, matched.figures
         lesson, share = teaching_loss(self.task, taught, prediction[both:], self.settings.confidence)
         figures = {"self_training_loss": lesson.detach(), "taught": share}

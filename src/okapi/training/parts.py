@@ -83,7 +83,7 @@ def build_batches(config: Config, parts: Parts, matches: Tensor | None, rank: in
         if needs.unlabelled
         else None,
         seed=derived_seed(config.seed, "views"),
-        strong=needs.strong,
+        strong="none" if needs.strong_if_any and dataset.views.strong is None else needs.strong,
         matches=matches if needs.matches else None,
     )
 
@@ -107,7 +107,8 @@ def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> Non
         if getattr(settings, key) == "domain_balanced" and dataset.domain.ndim == 2:
             raise ConfigError(f"training.{key} domain_balanced needs one domain a sample, these have sets of them")
     check_selector(settings, dataset)
-    if algorithm.needs.strong != "none" and dataset.views.strong is None:
+    needs = algorithm.needs
+    if needs.strong != "none" and not needs.strong_if_any and dataset.views.strong is None:
         raise ConfigError(f"algorithm {config.names['algorithm']} needs strong views, which the data set has not")
     if isinstance(algorithm, Okapi):
         labelled, others = (dataset.domain[dataset.rows(split)] for split in ("train", "unlabelled"))
