@@ -13,11 +13,15 @@ from sklearn.neighbors import NearestNeighbors
 from okapi.algorithms.okapi import OkapiSettings
 from okapi.data.task import Task
 from okapi.evaluation import diagnose
+from okapi.evaluation.diagnosis.comparing import WAYS
 from okapi.evaluation.diagnosis.diagnosing import _pairs
 from okapi.evaluation.diagnosis.predictor import Predictor
 from okapi.evaluation.diagnosis.rehearsing import vote
-from okapi.evaluation.diagnosis.rules import LEAST_MATCHED, MARGIN, expectations, rule
+from okapi.evaluation.diagnosis.rules import CALLED, LEAST_MATCHED, MARGIN, expectations, rule
 from okapi.evaluation.diagnosis.samples import gather
+from okapi.nn.centring import PRIOR
+
+ERM = {"weight": 0.0, "self_training": 0.0}
 
 
 def sites(n: int = 120, shift: float = 0.3, seed: int = 0, domains: int = 3) -> tuple[Any, Any, Any]:
@@ -71,9 +75,66 @@ def test_precision_and_predictor_are_those_of_scikit_learn():
     voted = np.array([np.bincount(keys_, minlength=3).argmax() if len(set(keys_)) < 3 else keys_[0] for keys_ in keys])
     taught = LogisticRegression(C=10, max_iter=1000).fit(more, np.concatenate([label[others], voted]))
     assert row["taught"] == pytest.approx(taught.score(x[mine] / scale, label[mine]), abs=0.01)
-    assert one(found.rehearsals, held_out="a", calipers="prognostic")["precision"] == pytest.approx(
-        one(found.rehearsals, held_out="a", calipers="prognostic")["predictor_matched"]
-    )  # a probability vector that is so near to one class predicts it
+
+
+def offset() -> tuple[Any, Any, Any]:
+    """Return samples of three domains in which classes lie alike but for a shift, along what tells them apart."""
+    rng = np.random.default_rng(0)
+    domain = np.repeat([0, 1, 2], 120)
+    label = np.where(rng.random(360) < 0.5, 0, rng.integers(0, 3, 360))
+    shifts = np.array([[0.0, 0.0, 0.0, 0.0], [2.0, -1.0, 0.5, 1.0], [-1.0, 2.0, 0.0, 3.0]])
+    x = np.eye(3, 4)[label] + shifts[domain] + 0.15 * rng.normal(size=(360, 4))
+    return x.astype(np.float32), np.array(list("abc"))[domain], label
+
+
+def brute(query: Any, keys: Any, k: int, admissible: Any = True) -> tuple[Any, Any]:
+    """Return queries with k admissible keys, and these, nearest first."""
+    apart = np.linalg.norm(query[:, None] - keys, axis=2)
+    apart = np.where(admissible, apart, np.inf)
+    matched = np.flatnonzero(np.isfinite(apart).sum(axis=1) >= k)
+    return matched, np.argsort(apart[matched], axis=1, kind="stable")[:, :k]
+
+
+def test_domains_a_constant_apart_are_paired_rightly_less_their_means():
+    x, domain, label = offset()
+    found = diagnose(x, domain, label, unlabelled=["c"], k=3, normalise=False)
+    mine, others = domain == "a", domain == "b"
+    truth, labels = label[mine], label[others]
+    both = x[mine | others].astype(np.float64)
+    units = []
+    for side in (mine, others):
+        own = x[side].astype(np.float64)
+        less = own - (own.sum(axis=0) + PRIOR * both.mean(axis=0)) / (len(own) + PRIOR)
+        units.append(less / np.linalg.norm(less, axis=1, keepdims=True))
+    scale = np.sqrt(x[others].var(axis=0).sum())
+    model = LogisticRegression(C=10, max_iter=1000).fit(x[others] / scale, labels)
+    known, said = np.eye(3)[labels], model.predict_proba(x[mine] / scale)
+    said = said * known.mean(axis=0) / said.mean(axis=0)
+    said /= said.sum(axis=1, keepdims=True)
+    width = np.sqrt((said.var(axis=0, ddof=1).sum() + known.var(axis=0, ddof=1).sum()) / 2)
+    within = np.linalg.norm(said[:, None] - known, axis=2) <= width
+    wanted = {
+        "none": brute(x[mine], x[others], 3),
+        "centred": brute(*units, 3),
+        "ours": brute(*units, 3, within),
+    }
+    for way, (matched, keys) in wanted.items():
+        row = one(found.rehearsals, held_out="a", calipers=way)
+        assert row["matched"] == len(matched)
+        assert row["precision"] == pytest.approx((labels[keys] == truth[matched][:, None]).mean())
+        assert row["distinct_keys"] == pytest.approx(len(np.unique(keys)) / keys.size)
+    plain, centred = (one(found.expected, calipers=way) for way in ("none", "centred"))
+    assert plain["precision"] < 0.6 < 0.95 < centred["precision"]
+    assert (plain["expectation"], centred["expectation"]) == ("hurt", "help")
+    assert any(
+        reason.text.startswith("Less the mean of their domain, ") and reason.value > 0.95 > 0.6 > reason.limit
+        for reason in found.reasons
+    )
+    assert found.settings["centred"]
+    assert (
+        one(found.unlabelled_matches, calipers="centred")["distinct_keys"]
+        > 2 * (one(found.unlabelled_matches, calipers="none")["distinct_keys"])
+    )
 
 
 def test_numbers_are_compared_in_deviations_and_by_skill():
@@ -117,7 +178,7 @@ def test_labels_that_mean_nothing_are_found_out():
     assert row["precision"] == pytest.approx(row["chance"], abs=0.05)
     assert (found.verdict, found.chosen) == ("hurt", None)
     assert found.headline == "Matching is likely to hurt here."
-    assert found.settings == {"weight": 0.0}
+    assert found.settings == ERM
     assert any("these encodings say nothing of the targets" in reason.text for reason in found.reasons)
 
 
@@ -125,10 +186,8 @@ def test_good_pairs_are_not_said_to_hurt():
     x, domain, label = sites(shift=1.0)
     found = diagnose(x, domain, label, unlabelled=["c"])
     assert found.verdict in ("help", "may help")
-    assert one(found.expected, calipers="prognostic")["precision"] > 0.9
+    assert one(found.expected, calipers="ours")["precision"] > 0.9
     assert found.predictions.corrected_confidence.iloc[0] == pytest.approx(0.95, abs=0.1)
-    for settings in (found.settings, {"weight": 0.0}):
-        OkapiSettings(**settings)
 
 
 # What is read
@@ -160,7 +219,8 @@ def test_without_targets_every_ordered_pair_is_looked_at_and_nothing_is_promised
     pairs = set(zip(found.separability.labelled, found.separability.unlabelled, strict=True))
     assert pairs >= {(a, b) for a in "abc" for b in "abc" if a != b}
     assert found.rehearsals.empty
-    assert len(found.expected) == 4  # a prognostic caliper needs labels
+    assert found.expected.calipers.tolist() == ["none", "fixed", "std", "paper", "centred"]  # ours needs labels
+    assert OkapiSettings(**found.settings) == OkapiSettings(outcome_caliper=None, outcome_alignment=False)
 
 
 def test_with_one_labelled_domain_pairs_are_held_against_the_predictor():
@@ -239,8 +299,7 @@ def table(**rows: dict[str, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return rehearsals and matches with these figures by calipers, and nothing out of the ordinary elsewhere."""
     usual = {"precision": 0.5, "taught": 0.6, "match_rate": 1.0, "distinct_keys": 0.3, "busiest_key": 0.01}
     usual["agreement"] = 0.9
-    names = ("none", "fixed", "std", "paper", "prognostic")
-    frame = pd.DataFrame([{"calipers": name, **usual, **rows.get(name, {})} for name in names])
+    frame = pd.DataFrame([{"calipers": name, **usual, **rows.get(name, {})} for name in WAYS])
     frame = frame.assign(held_out="a", queries=100, predictor=0.6, predictor_matched=0.6, chance=0.1)
     frame["matched"] = (100 * frame.match_rate).astype(int)
     return frame, frame
@@ -250,15 +309,17 @@ def table(**rows: dict[str, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
     ("rows", "verdict", "chosen"),
     [
         ({}, "hurt", None),
-        ({"prognostic": {"precision": 0.8}}, "may help", "prognostic"),
-        ({"prognostic": {"precision": 0.8, "match_rate": LEAST_MATCHED - 0.01}}, "hurt", None),
-        ({"prognostic": {"precision": 0.8, "taught": 0.6 + MARGIN}}, "help", "prognostic"),
-        ({"prognostic": {"precision": 0.8, "taught": 0.5}}, "hurt", None),
-        ({"prognostic": {"precision": 0.14}}, "hurt", None),
+        ({"ours": {"precision": 0.8}}, "may help", "ours"),
+        ({"ours": {"precision": 0.8, "match_rate": LEAST_MATCHED - 0.01}}, "hurt", None),
+        ({"ours": {"precision": 0.8, "taught": 0.6 + MARGIN}}, "help", "ours"),
+        ({"ours": {"precision": 0.8, "taught": 0.5}}, "hurt", None),
+        ({"ours": {"precision": 0.14}}, "hurt", None),
         ({"fixed": {"precision": 0.7}}, "may help", "fixed"),
-        ({"fixed": {"precision": 0.7}, "prognostic": {"precision": 0.65}}, "may help", "prognostic"),
-        ({"none": {"precision": 0.6, "taught": 0.7}, "prognostic": {"precision": 0.8}}, "help", "none"),
-        ({"none": {"taught": 0.7}, "prognostic": {"precision": 0.8}}, "may help", "prognostic"),
+        ({"centred": {"precision": 0.7}}, "may help", "centred"),
+        ({"fixed": {"precision": 0.7}, "ours": {"precision": 0.65}}, "may help", "ours"),
+        ({"none": {"precision": 0.6, "taught": 0.7}, "ours": {"precision": 0.8}}, "help", "none"),
+        ({"none": {"taught": 0.7}, "ours": {"precision": 0.8}}, "may help", "ours"),
+        ({"centred": {"precision": 0.9, "taught": 0.9, "distinct_keys": 0.1}}, "hurt", None),
         ({"std": {"precision": 0.9, "taught": 0.9, "distinct_keys": 0.1}}, "hurt", None),
         ({"std": {"precision": 0.9, "taught": 0.9, "busiest_key": 0.3}}, "hurt", None),
     ],
@@ -270,20 +331,40 @@ def test_verdicts(rows, verdict, chosen):
     assert all(
         reason.text.endswith(".") and np.isfinite([reason.value, reason.limit]).all() for reason in found.reasons
     )
-    hurts = found.settings == {"weight": 0.0}
-    assert hurts == (verdict == "hurt")
+    assert (found.settings == ERM) == (verdict == "hurt")
+
+
+MEANT = {
+    "none": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False),
+    "fixed": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False, fixed_caliper=0.9),
+    "std": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False, std_caliper=0.2),
+    "paper": OkapiSettings.paper(),
+    "centred": OkapiSettings(outcome_caliper=None, outcome_alignment=False),
+    "ours": OkapiSettings(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_settings_to_paste_mean_what_was_rehearsed(way):
+    apart = pd.DataFrame({"auc": [0.9], "overlap": [0.3]})
+    found = rule(
+        "rehearsal", expectations("rehearsal", *table(**{way: {"taught": 0.7, "precision": 0.7}})), apart, False
+    )
+    assert (found.verdict, found.calipers) == ("help", way)
+    assert found.headline.startswith(f"Matching is likely to help here, with {CALLED[way]}")
+    assert OkapiSettings(**found.settings) == MEANT[way]
 
 
 @pytest.mark.parametrize(("agreement", "verdict"), [(0.6, "may help"), (0.4, "unknown")])
 def test_a_predictor_that_pairs_contradict_is_not_believed(agreement, verdict):
-    _, unlabelled = table(**{name: {"agreement": agreement} for name in ("none", "fixed", "std", "paper")})
+    _, unlabelled = table(**{name: {"agreement": agreement} for name in WAYS if name != "ours"})
     apart = pd.DataFrame({"auc": [0.9], "overlap": [0.3]})
     found = rule("agreement", expectations("agreement", pd.DataFrame(), unlabelled), apart, numbers=False)
-    assert (found.verdict, found.calipers) == (verdict, "prognostic")
+    assert (found.verdict, found.calipers) == (verdict, "ours")
 
 
 def test_rehearsals_weigh_as_many_samples_as_they_have():
     one_, _ = table()
     other = one_.assign(held_out="b", precision=0.8, queries=300, matched=300)
     found = expectations("rehearsal", pd.concat([one_, other]), one_)
-    assert found.precision.tolist() == pytest.approx([(100 * 0.5 + 300 * 0.8) / 400] * 5)
+    assert found.precision.tolist() == pytest.approx([(100 * 0.5 + 300 * 0.8) / 400] * 6)

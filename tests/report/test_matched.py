@@ -39,7 +39,8 @@ def test_a_sample_is_of_open_splits_only_and_as_large_as_it_may_be(samples):
 
 
 def test_matches_are_those_of_the_matcher_with_the_run_s_calipers():
-    encoded = make_encoded(make_dataset(), k=2, fixed_caliper=0.9, std_caliper=0.5, temperature=1.5)
+    given = {"fixed_caliper": 0.9, "std_caliper": 0.5, "outcome_caliper": None, "centred": False}
+    encoded = make_encoded(make_dataset(), k=2, temperature=1.5, **given)
     found = match_encoded(encoded)
     assert isinstance(found, Matched)
     pool = np.isin(encoded.split, ["train", "unlabelled"])
@@ -53,7 +54,8 @@ def test_matches_are_those_of_the_matcher_with_the_run_s_calipers():
 
 
 def test_encodings_are_centred_where_the_run_s_are_and_its_own_temperature_is_named():
-    encoded = make_encoded(make_dataset(), k=2, fixed_caliper=None, std_caliper=None, centred=True, temperature="auto")
+    none = dict.fromkeys(("fixed_caliper", "std_caliper", "outcome_caliper"))
+    encoded = make_encoded(make_dataset(), k=2, centred=True, temperature="auto", **none)
     found = match_encoded(encoded)
     domain = torch.from_numpy((encoded.split[found.pool] == "unlabelled").astype(np.int64))
     unit = torch.from_numpy(encoded.encodings[found.pool])

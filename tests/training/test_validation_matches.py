@@ -15,7 +15,7 @@ from okapi.training.validation import draw, predict
 
 pytestmark = pytest.mark.filterwarnings("ignore::okapi.algorithms.okapi.SharedDomainsWarning")
 WAYS = ("to_labelled", "from_labelled")
-OKAPI = {"name": "okapi", "bank": 20, "k": 2}
+OKAPI = {"name": "okapi", "bank": 20, "k": 2, "outcome_caliper": None, "centred": False}
 NONE = {"fixed_caliper": None, "std_caliper": None}
 PROPENSITY = {"fixed_caliper": 0.7, "std_caliper": 0.6, "temperature": 0.5}
 CASES = {

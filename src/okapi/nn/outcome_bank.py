@@ -112,8 +112,7 @@ class OutcomeBank(nn.Module):
         known = torch.cat([new.known, self.known.rows()])
         wanted = torch.cat([new.values, self.values.rows()])[known].mean(0)
         found = torch.cat([new.said, self.said.rows()])[~known].mean(0)
-        scaled = values * (wanted / found.clamp(min=LEAST))
-        return scaled / scaled.sum(1, keepdim=True).clamp(min=LEAST)
+        return as_frequent(values, wanted, found)
 
     def compared(self, query: Outcome, new: Outcome) -> dict[str, Tensor]:
         """Return outcomes of queries and of keys, new ones and those of the bank, as ``caliper_nn`` takes them."""
@@ -131,6 +130,12 @@ class OutcomeBank(nn.Module):
         self.known.push(new.known)
         if self.aligned:
             self.said.push(new.said)
+
+
+def as_frequent(values: Tensor, wanted: Tensor, found: Tensor) -> Tensor:
+    """Return probabilities (n, C) times how frequent classes are to be, (C,), over how frequent they are said to be."""
+    scaled = values * (wanted / found.clamp(min=LEAST))
+    return scaled / scaled.sum(1, keepdim=True).clamp(min=LEAST)
 
 
 def predicted_outcome(prediction: Tensor, kind: OutcomeKind) -> Tensor:

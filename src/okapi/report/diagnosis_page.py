@@ -9,8 +9,8 @@ import yaml
 from markupsafe import Markup
 
 from okapi.evaluation.diagnosis import Diagnosis
-from okapi.evaluation.diagnosis.comparing import CALIPERS
-from okapi.evaluation.diagnosis.rules import HEADLINES
+from okapi.evaluation.diagnosis.comparing import WAYS
+from okapi.evaluation.diagnosis.rules import CALLED, HEADLINES
 from okapi.matching.plots import BLUE, INK, MAX_NAME, ORANGE, finish, new_figure, to_svg
 from okapi.report.diagnosis_tables import (
     calipers_table,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WIDTH = 3.3  # inches: 317 pixels, which a phone has
 MOST_ROWS = 24  # domains in a chart
 MOST_HISTOGRAMS = 6
-MARKS = ("o", "s", "^", "D", "P")
+MARKS = ("o", "s", "^", "D", "P", "X")
 
 
 def diagnosis_page(found: Diagnosis, source: str, settings: Mapping[str, object]) -> str:
@@ -82,12 +82,11 @@ def _facts(found: Diagnosis) -> dict[str, object]:
     facts: dict[str, object] = {}
     if found.basis == "rehearsal":
         facts["predictor, between labelled domains"] = figure(float(table.predictor["none"]))
-        facts[f"{right}, no caliper"] = figure(float(table.precision["none"]))
-        best = found.chosen or "prognostic"
-        if best != "none":
-            facts[f"{right}, {best} caliper"] = figure(float(table.precision[best]))
+        for name in dict.fromkeys(["none", found.chosen or "ours"]):
+            facts[f"{right}, {CALLED[name]}"] = figure(float(table.precision[name]))
     elif found.basis == "agreement":
-        facts["agreement of predictor and pairs"] = figure(float(table.agreement["none"]))
+        for name in ("none", "centred"):
+            facts[f"predictor and pairs agree, {CALLED[name]}"] = figure(float(table.agreement[name]))
     if found.chosen is not None:
         facts["unlabelled samples matched"] = share(float(table.match_rate[found.chosen]))
     facts["AUC, labelled or unlabelled"] = decimal(float(found.separability.auc.iloc[-1]))
@@ -99,7 +98,7 @@ def _figures(found: Diagnosis) -> list[tuple[str, str]]:
     if len(found.rehearsals):
         words = "Skill of pairs" if found.task == "regression" else "Share of pairs of one class"
         caption = (
-            f"{words}, by caliper, for each labelled domain held out in turn; beside them the predictor and chance"
+            f"{words}, by way to match, for each labelled domain held out in turn; beside them the predictor and chance"
         )
         figures.append((caption, _draw_precision(found, words)))
     caption = "Propensities by models that were not fitted to the samples: unlabelled upwards, labelled downwards"
@@ -112,13 +111,13 @@ def _figures(found: Diagnosis) -> list[tuple[str, str]]:
 def _draw_precision(found: Diagnosis, words: str) -> str:
     rows = found.rehearsals
     domains = rows.held_out.unique()[:MOST_ROWS]
-    figure = new_figure(1.5 + 0.42 * len(domains), f"{words} by caliper and held-out domain")
+    figure = new_figure(1.5 + 0.5 * len(domains), f"{words} by way to match and held-out domain")
     figure.set_figwidth(WIDTH)
     axes = figure.add_subplot()
     height = np.arange(len(domains))[::-1]
-    for number, (name, mark) in enumerate(zip(CALIPERS, MARKS, strict=True)):
+    for number, (name, mark) in enumerate(zip(WAYS, MARKS, strict=True)):
         values = rows[rows.calipers == name].set_index("held_out")["precision"].reindex(domains)
-        y = height + 0.24 - 0.12 * number
+        y = height + 0.3 - 0.12 * number
         axes.scatter(values, y, s=24, marker=mark, color=look(number).colour, label=name, zorder=3)
     first = rows[rows.calipers == "none"].set_index("held_out").reindex(domains)
     for column, style in (("predictor", "-"), ("chance", ":")):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from okapi.evaluation.diagnosis import Diagnosis
-from okapi.evaluation.diagnosis.comparing import CALIPERS
+from okapi.evaluation.diagnosis.comparing import WAYS
 from okapi.report.terminal import count, decimal, share
 
 Cell = tuple[str, str]
@@ -32,9 +32,9 @@ class DiagnosisTable:
 
 
 def expected_table(found: Diagnosis) -> DiagnosisTable:
-    """Return what is expected of each of the calipers."""
+    """Return what is expected of each of the ways."""
     rows = found.expected.to_dict("records")
-    columns: dict[str, Any] = {"calipers": lambda row: row["calipers"], "expect": lambda row: row["expectation"]}
+    columns: dict[str, Any] = {"way": lambda row: row["calipers"], "expect": lambda row: row["expectation"]}
     if found.basis == "rehearsal":
         columns |= {
             _right(found): lambda row: _figure(found, row["precision"]),
@@ -52,14 +52,25 @@ def expected_table(found: Diagnosis) -> DiagnosisTable:
     if found.basis != "none":
         columns["agreement"] = lambda row: _figure(found, row["agreement"])
     about = [
-        "Calipers: none; fixed, 0.9; std, 0.2; paper, both; prognostic, outcomes at most 0.5 apart, of queries as "
-        "predicted and of keys as labelled.",
+        _about_ways(found),
         *(_about_rehearsals(found) if found.basis == "rehearsal" else []),
         f"Of unlabelled samples: how many are matched to {found.k} labelled keys; the share of distinct keys among "
         "their pairs, and of the queries that the busiest key serves"
         + ("; how far the predictor agrees with the labels of the keys." if found.basis != "none" else "."),
     ]
-    return _table("expected", "What to expect of each caliper", columns, rows, ("calipers", "expect"), about)
+    return _table("expected", "What to expect of each way to match", columns, rows, ("way", "expect"), about)
+
+
+def _about_ways(found: Diagnosis) -> str:
+    text = "Ways to match: none, no caliper; fixed, caliper of 0.9; std, 0.2; paper, both; centred, no caliper, but "
+    text += "encodings less the mean of their domain"
+    if found.basis == "none":
+        return f"{text}."
+    aligned = " and made as frequent as labels" if found.task == "classification" else ""
+    return (
+        f"{text}; ours, Okapi's defaults: centred, and outcomes at most their standard deviation apart, those of "
+        f"queries as predicted{aligned}, those of keys as labelled."
+    )
 
 
 def _about_rehearsals(found: Diagnosis) -> list[str]:
@@ -73,7 +84,7 @@ def _about_rehearsals(found: Diagnosis) -> list[str]:
 
 
 def rehearsal_table(found: Diagnosis) -> DiagnosisTable:
-    """Return how right pairs are, a row for each held-out domain and a column for each of the calipers."""
+    """Return how right pairs are, a row for each held-out domain and a column for each of the ways."""
     rows = []
     if len(found.rehearsals):
         for name, part in found.rehearsals.groupby("held_out", sort=False):
@@ -85,9 +96,9 @@ def rehearsal_table(found: Diagnosis) -> DiagnosisTable:
         "predictor": lambda row: _figure(found, row["predictor"]),
         "chance": lambda row: _figure(found, row["chance"]),
     }
-    for name in CALIPERS:
+    for name in WAYS:
         columns[name] = lambda row, name=name: _figure(found, row[name])
-    title = f"Rehearsals between labelled domains: {_right(found)}, by caliper"
+    title = f"Rehearsals between labelled domains: {_right(found)}, by way to match"
     return _table("rehearsals", title, columns, rows, ("held out",))
 
 
@@ -114,10 +125,10 @@ def separability_table(found: Diagnosis) -> DiagnosisTable:
 
 
 def calipers_table(found: Diagnosis) -> DiagnosisTable:
-    """Return what the calipers leave of each comparison, by direction."""
+    """Return what the ways that need no labels match in each comparison, by direction."""
     columns = {
         "query → key": lambda row: f"{row['query_domain']} → {row['key_domain']}",
-        "calipers": lambda row: row["calipers"],
+        "way": lambda row: row["calipers"],
         "matched": lambda row: f"{count(row['matched'])} of {count(row['queries'])}",
         "share": lambda row: share(row["match_rate"]),
         "distinct keys": lambda row: share(row["distinct_keys"]),
@@ -125,9 +136,12 @@ def calipers_table(found: Diagnosis) -> DiagnosisTable:
         "max |SMD|": lambda row: f"{decimal(row['max_smd_before'])} → {decimal(row['max_smd_after'])}",
         "mean |SMD|": lambda row: f"{decimal(row['mean_smd_before'])} → {decimal(row['mean_smd_after'])}",
     }
-    about = ["SMD: standardised mean differences of the columns of the encodings, before and after matching."]
+    about = [
+        "SMD: standardised mean differences of the columns of the encodings, before and after matching; for the way "
+        "centred, too, of encodings as they are."
+    ]
     rows = found.calipers.to_dict("records")
-    return _table("calipers", "What the calipers leave", columns, rows, ("query → key", "calipers"), about)
+    return _table("calipers", "What is matched, by ways without labels", columns, rows, ("query → key", "way"), about)
 
 
 def predictions_table(found: Diagnosis) -> DiagnosisTable:

@@ -1,4 +1,4 @@
-"""How far apart two groups of samples are, and what calipers leave of them: no labels are needed."""
+"""How far apart two groups of samples are, and how they are matched: no labels are needed."""
 
 import warnings
 from collections.abc import Iterator
@@ -13,21 +13,32 @@ from sklearn.model_selection import StratifiedKFold
 from okapi.evaluation.diagnosis.predictor import FOLDS
 from okapi.evaluation.values import Floats
 from okapi.matching import CaliperMatcher, Matches, Propensity, SeparableDomainsWarning, balance, caliper_nn
+from okapi.nn.centring import centred
 from okapi.nn.match_figures import hubness
+from okapi.nn.outcome_bank import as_frequent
 
-# The calipers of the paper's PovertyMap experiment, each alone and together; and the prognostic caliper.
-CALIPERS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "fixed": {"fixed_caliper": 0.9},
-    "std": {"std_caliper": 0.2},
-    "paper": {"fixed_caliper": 0.9, "std_caliper": 0.2},
-    "prognostic": {"outcome_caliper": 0.5},
+# Ways to match, in settings of Okapi: without anything; by the calipers of the PovertyMap experiment of the paper, each
+# alone and together; less the mean of the domain; as Okapi does by default.
+PLAIN: dict[str, Any] = {
+    "fixed_caliper": None,
+    "std_caliper": None,
+    "outcome_caliper": None,
+    "outcome_alignment": False,
+    "centred": False,
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "none": PLAIN,
+    "fixed": PLAIN | {"fixed_caliper": 0.9},
+    "std": PLAIN | {"std_caliper": 0.2},
+    "paper": PLAIN | {"fixed_caliper": 0.9, "std_caliper": 0.2},
+    "centred": PLAIN | {"centred": True},
+    "ours": PLAIN | {"outcome_caliper": "auto", "outcome_alignment": True, "centred": True},
 }
 BINS = 20
 
 
 class Comparison(NamedTuple):
-    """Rows for the tables of a diagnosis: one of separability, one per calipers and direction, one per bin; and scores.
+    """Rows for the tables of a diagnosis: one of separability, one per way and direction, one per bin; and scores.
 
     The scores (n,) are propensities by models that were not fitted to the samples.
     """
@@ -67,9 +78,11 @@ def compare(X: NDArray[Any], other: NDArray[np.bool_], names: tuple[str, str], k
         "overlap": float(overlap["overlap_before"].iloc[0]),
     }
     rows = []
-    for name, calipers in CALIPERS.items():
-        if "outcome_caliper" not in calipers:
-            matcher = CaliperMatcher(k=k, **calipers).fit(X, side, propensity_scores=unseen)
+    searched = {False: X, True: from_centres(X, side)}
+    for name, way in WAYS.items():
+        if way["outcome_caliper"] is None:
+            calipers = {caliper: way[caliper] for caliper in ("fixed_caliper", "std_caliper")}
+            matcher = CaliperMatcher(k=k, **calipers).fit(searched[way["centred"]], side, propensity_scores=unseen)
             rows += _directions(X, side, matcher, names, {**both, "calipers": name})
     shares = [np.histogram(unseen[side == group], BINS, (0, 1))[0] / (side == group).sum() for group in (0, 1)]
     edges = np.linspace(0, 1, BINS + 1)
@@ -86,31 +99,58 @@ def matchings(
     query_outcome: Floats,
     key_outcome: Floats,
     k: int,
+    *,
+    classes: bool,
     scores: Floats | None = None,
 ) -> Iterator[tuple[str, Matches]]:
-    """Yield the matches of queries (n, d) in keys (m, d) by each of the calipers; outcomes are (n, c) and (m, c).
+    """Yield the name and the matches of each of the ways, that without anything first.
 
-    Scores (m + n,), of the keys and then of the queries, are propensities as ``held_out_scores`` gives them, which is
-    called where they are not given.
+    Parameters
+    ----------
+    queries, keys : array (n, d) and (m, d)
+    query_outcome, key_outcome : array (n, c) and (m, c)
+        What is predicted of the queries, and what is known of the keys.
+    k : int
+    classes : bool
+        Whether outcomes are probabilities of classes.
+    scores : array (m + n,), optional
+        Propensities of the keys and then of the queries, by default those of ``held_out_scores``.
     """
-    side = np.repeat([0, 1], [len(keys), len(queries)])
-    scores = held_out_scores(np.concatenate([keys, queries]), side) if scores is None else scores
-    for name, calipers in CALIPERS.items():
+    m = len(keys)
+    side = np.repeat([0, 1], [m, len(queries)])
+    X = np.concatenate([keys, queries])
+    searched = {False: X, True: from_centres(X, side)}
+    scores = held_out_scores(X, side) if scores is None else scores
+    said = {False: query_outcome, True: _aligned(query_outcome, key_outcome) if classes else query_outcome}
+    for name, way in WAYS.items():
+        vectors = searched[way["centred"]]
         yield (
             name,
             caliper_nn(
-                queries,
-                keys,
-                query_domain=side[len(keys) :],
-                key_domain=side[: len(keys)],
-                query_propensity=scores[len(keys) :],
-                key_propensity=scores[: len(keys)],
-                query_outcome=query_outcome,
+                vectors[m:],
+                vectors[:m],
+                query_domain=side[m:],
+                key_domain=side[:m],
+                query_propensity=scores[m:],
+                key_propensity=scores[:m],
+                query_outcome=said[way["outcome_alignment"]],
                 key_outcome=key_outcome,
                 k=k,
-                **calipers,
+                **{caliper: way[caliper] for caliper in ("fixed_caliper", "std_caliper", "outcome_caliper")},
             ),
         )
+
+
+def from_centres(X: NDArray[Any], side: NDArray[np.int64]) -> NDArray[Any]:
+    """Return samples (n, d) less the mean of their side (n,), as unit vectors."""
+    vectors, where = torch.from_numpy(X), torch.from_numpy(side)
+    return np.asarray(centred(vectors[:0], vectors, where[:0], where)[1])
+
+
+def _aligned(said: Floats, known: Floats) -> Floats:
+    """Return predicted classes (n, C), made as frequent as those that are known (m, C)."""
+    values, wanted = torch.from_numpy(said), torch.from_numpy(known).mean(0)
+    return np.asarray(as_frequent(values, wanted, values.mean(0)))
 
 
 def figures(matches: Matches, queries: int) -> dict[str, Any]:

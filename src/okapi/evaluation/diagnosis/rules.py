@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
-from okapi.evaluation.diagnosis.comparing import CALIPERS
+from okapi.evaluation.diagnosis.comparing import WAYS
 
 Verdict: TypeAlias = Literal["help", "may help", "hurt", "unknown"]
 Basis: TypeAlias = Literal["rehearsal", "agreement", "none"]
@@ -34,7 +34,8 @@ HUB = 0.2
 AGREEMENT = 0.5
 """Where pairs and predictor disagree on more than half of the samples, one of them is wrong on more than a quarter.
 
-With one labelled domain nothing says which, and pairs that a prognostic caliper admits agree with the predictor anyway.
+With one labelled domain nothing says which. Pairs that a prognostic caliper admits agree with the predictor anyway, so
+Okapi's defaults are held to the agreement of centring alone.
 """
 
 HEADLINES: dict[Verdict, str] = {
@@ -48,7 +49,8 @@ CALLED = {
     "fixed": "the fixed caliper",
     "std": "the std-caliper",
     "paper": "the paper's two calipers",
-    "prognostic": "the prognostic caliper",
+    "centred": "centring alone",
+    "ours": "Okapi's defaults",
 }
 
 
@@ -82,7 +84,7 @@ class Ruling:
     headline : str
         The verdict in a sentence.
     calipers : str, optional
-        Which of the calipers to use; None: not to match.
+        Which of the ways to use; None: not to match.
     reasons : tuple of Reason
     settings : dict
         Of the algorithm Okapi.
@@ -96,7 +98,7 @@ class Ruling:
 
 
 def expectations(basis: Basis, rehearsals: pd.DataFrame, unlabelled: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per calipers: what rehearsals and the unlabelled domains come to on average, and what to expect.
+    """Return a row per way: what rehearsals and the unlabelled domains come to on average, and what to expect.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def expectations(basis: Basis, rehearsals: pd.DataFrame, unlabelled: pd.DataFram
     few = table.distinct_keys < FUNNEL * table.distinct_keys["none"]
     table["funnels"] = few | (table.busiest_key > max(HUB, table.busiest_key["none"] / FUNNEL))
     if basis == "agreement":
-        table["plain_agreement"] = table.agreement["none"]
+        table["centred_agreement"] = table.agreement["centred"]
     table["expectation"] = [_expectation(basis, row) for row in table.reset_index().to_dict("records")]
     return table.reset_index()
 
@@ -158,8 +160,8 @@ def _expectation(basis: Basis, row: dict[Any, Any]) -> str:
     if basis == "none":
         return "unknown"
     if basis == "agreement":
-        if row["calipers"] == "prognostic":
-            return "may help" if row["plain_agreement"] >= AGREEMENT else "unknown"
+        if row["calipers"] == "ours":
+            return "may help" if row["centred_agreement"] >= AGREEMENT else "unknown"
         return "may help" if row["agreement"] >= AGREEMENT else "hurt"
     if row["precision"] < row["chance"] + ABOVE_CHANCE:
         return "hurt"
@@ -193,7 +195,7 @@ def rule(basis: Basis, expected: pd.DataFrame, separability: pd.DataFrame, numbe
         verdict = table.expectation[chosen]
     reasons = [_apart(basis, separability), *_funnels(table), *_hubs(table, chosen)]
     if basis == "rehearsal":
-        reasons += [*_says_nothing(table, numbers), *_right(table, numbers)]
+        reasons += [*_says_nothing(table, numbers), _less_the_mean(table, numbers), *_right(table, chosen, numbers)]
     elif basis == "agreement":
         reasons += _agrees(table, numbers)
     reasons += _too_few(table)
@@ -201,16 +203,16 @@ def rule(basis: Basis, expected: pd.DataFrame, separability: pd.DataFrame, numbe
 
 
 def _choice(basis: Basis, table: pd.DataFrame) -> str | None:
-    """Return the calipers to use: of those that help the best teachers; else the prognostic one, if it may."""
+    """Return the way to use: of those that help the best teacher; else Okapi's defaults, if they may."""
     if basis == "none":
-        return next((name for name in ("fixed", "none") if table.expectation[name] == "unknown"), None)
+        return next((name for name in ("centred", "fixed", "none") if table.expectation[name] == "unknown"), None)
     for wanted in ("help", "may help"):
         found = table[table.expectation == wanted]
-        if wanted == "may help" and "prognostic" in found.index:
-            return "prognostic"
+        if wanted == "may help" and "ours" in found.index:
+            return "ours"
         if len(found):
             return str(found["taught_gain" if basis == "rehearsal" else "agreement"].idxmax())
-    return "prognostic" if table.expectation["prognostic"] == "unknown" else None
+    return "ours" if table.expectation["ours"] == "unknown" else None
 
 
 def _headline(verdict: Verdict, chosen: str | None, table: pd.DataFrame) -> str:
@@ -218,15 +220,16 @@ def _headline(verdict: Verdict, chosen: str | None, table: pd.DataFrame) -> str:
     if chosen is None:
         return f"{text}."
     text += f", with {CALLED[chosen]}" if verdict != "unknown" else ""
-    hurting = [CALLED[name] for name in ("none", "paper") if name != chosen and table.expectation[name] == "hurt"]
+    others = [name for name in ("none", "paper", "ours") if name != chosen and name in table.index]
+    hurting = [CALLED[name] for name in others if table.expectation[name] == "hurt"]
     return f"{text}; with {' or '.join(hurting)} it is likely to hurt." if hurting else f"{text}."
 
 
 def _settings(verdict: Verdict, chosen: str | None) -> dict[str, Any]:
     if verdict == "hurt":
-        return {"weight": 0.0}  # ERM
-    calipers = {"fixed_caliper": None, "std_caliper": None, "outcome_caliper": None}
-    return calipers | CALIPERS[chosen or "none"]
+        return {"weight": 0.0, "self_training": 0.0}  # ERM
+    beyond = {"weight": 1.0, "self_training": 0.0} if chosen == "paper" else {}
+    return WAYS[chosen or "none"] | beyond
 
 
 def _apart(basis: Basis, separability: pd.DataFrame) -> Reason:
@@ -248,8 +251,8 @@ def _funnels(table: pd.DataFrame) -> list[Reason]:
         row, free = table.loc[name], float(table.distinct_keys["none"])
         text = (
             f"With {CALLED[name]} queries are funnelled onto few keys: {100 * row.distinct_keys:.1f} distinct ones "
-            f"in 100 pairs, {100 * free:.1f} without; the busiest serves {row.busiest_key:.0%} of the queries, "
-            f"{table.busiest_key['none']:.0%} without."
+            f"in 100 pairs, {100 * free:.1f} of plain ones; the busiest serves {row.busiest_key:.0%} of the queries, "
+            f"{table.busiest_key['none']:.0%} by plain pairs."
         )
         reasons.append(Reason(text, "distinct_keys", float(row.distinct_keys), FUNNEL * free))
     return reasons
@@ -278,10 +281,26 @@ def _says_nothing(table: pd.DataFrame, numbers: bool) -> list[Reason]:
     return [Reason(text, "predictor", predictor, chance + ABOVE_CHANCE)]
 
 
-def _right(table: pd.DataFrame, numbers: bool) -> list[Reason]:
+def _less_the_mean(table: pd.DataFrame, numbers: bool) -> Reason:
+    """Say what centring does to pairs between labelled domains."""
+    plain, found = float(table.precision["none"]), float(table.precision["centred"])
+    said = f"{_figure(found, numbers)} of the pairs between labelled domains are right"
+    if numbers:
+        said = f"the skill of pairs between labelled domains is {_figure(found, numbers)}"
+    text = f"Less the mean of their domain, {said}, {_figure(plain, numbers)} as they are"
+    if found >= plain + MARGIN:
+        text += ": what the samples of a domain share hides which are alike."
+    elif found <= plain - MARGIN:
+        text += ": centring takes away something that tells of the targets."
+    else:
+        text += ": centring changes little."
+    return Reason(text, "precision of centred", found, plain)
+
+
+def _right(table: pd.DataFrame, chosen: str | None, numbers: bool) -> list[Reason]:
     """Compare how right pairs between labelled domains are with the predictor."""
     rows, reasons = table.to_dict("index"), []
-    for name in ("none", "paper", "prognostic"):
+    for name in dict.fromkeys(["none", "paper", *([chosen] if chosen else []), "ours"]):
         row = rows[name]
         if np.isnan(row["precision"]) or row["expectation"] == "nothing":
             continue
@@ -308,16 +327,19 @@ def _right(table: pd.DataFrame, numbers: bool) -> list[Reason]:
 
 
 def _agrees(table: pd.DataFrame, numbers: bool) -> list[Reason]:
-    agreement = float(table.agreement["none"])
-    if np.isnan(agreement):
-        return []
-    text = (
-        "With one labelled domain nothing can be rehearsed. "
-        f"The labels of the keys and the predictor {'correlate by' if numbers else 'agree on'} "
-        f"{_figure(agreement, numbers)}{'' if numbers else ' of the unlabelled samples'}"
-    )
-    text += ": one of the two is wrong too often." if agreement < AGREEMENT else "."
-    return [Reason(text, "agreement of none", agreement, AGREEMENT)]
+    alike = "correlate by" if numbers else "agree on"
+    said = {
+        "none": f"With one labelled domain nothing can be rehearsed. The labels of the keys and the predictor {alike}",
+        "centred": f"Where encodings are matched less the mean of their domain they {alike}",
+    }
+    reasons = []
+    for name, start in said.items():
+        agreement = float(table.agreement[name])
+        if not np.isnan(agreement):
+            text = f"{start} {_figure(agreement, numbers)}{'' if numbers else ' of the unlabelled samples'}"
+            text += ": one of the two is wrong too often." if agreement < AGREEMENT else "."
+            reasons.append(Reason(text, f"agreement of {name}", agreement, AGREEMENT))
+    return reasons
 
 
 def _too_few(table: pd.DataFrame) -> list[Reason]:
