@@ -164,6 +164,25 @@ def test_splits_are_drawn_where_no_array_names_them(tmp_path: Path):
     assert not len(full.rows("unlabelled"))
 
 
+def test_the_mean_of_a_domain_is_that_of_what_training_sees(tmp_path: Path):
+    x = np.random.default_rng(0).normal(size=(6, 2, 3)) + np.array([5, 5, -3, -3, 5, -3])[:, None, None]
+    data = arrays_dataset(replace(saved(tmp_path, x=x), centre="domain"))
+    oslo, rome = x[[0, 1, 4]].mean(0), x[2]  # of rome one sample is unlabelled, the others are not to be looked at
+    expected = x - np.where((ARRAYS["domain"] == "oslo")[:, None, None], oslo, rome)
+    np.testing.assert_allclose(data.inputs.numpy(), expected, atol=1e-6)
+    unseen = ARRAYS["split"].copy()
+    unseen[2] = "id_val"
+    data = arrays_dataset(replace(saved(tmp_path, x=x, split=unseen, y=np.zeros(6, int)), centre="domain"))
+    np.testing.assert_allclose(data.inputs.numpy(), x - oslo, atol=1e-6)  # the mean of all that training sees
+    both = arrays_dataset(replace(saved(tmp_path, x=x), centre="domain", scale="unit"))
+    assert both.inputs[both.rows("train")].square().mean().item() == pytest.approx(1, rel=1e-5)
+    sets = replace(saved(tmp_path, domain=np.ones((6, 2), dtype=bool)), centre="domain")
+    with pytest.raises(
+        TableError, match="array 'domain' holds sets of domains, by whose means inputs cannot be centred"
+    ):
+        arrays_dataset(sets)
+
+
 def test_places_are_not_torn_apart(tmp_path: Path):
     data = arrays_dataset(many(tmp_path, held_out="rome", group=("lat", "lon")))
     rows = np.arange(200)

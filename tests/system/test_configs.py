@@ -82,6 +82,8 @@ METHODS: dict[str, Overrides] = {
     f"{data}/{method}": {}
     for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     for method in ("fixmatch", "okapi", "offline_okapi")
+} | {
+    f"{data}/okapi": {"data.centre": "domain"} for data in ("pacs_features", "sentiment")
 }
 PAPER = of_algorithm(
     fixed_caliper=0.9,
@@ -122,7 +124,19 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
     },
     **{
         f"{data}/okapi_paper": (f"{data}/okapi", PAPER)
-        for data in ("pacs_features", "lsms", "sentiment", "digits", "sites")
+        for data in ("lsms", "digits", "sites")
+    },
+    **{
+        f"{data}/okapi_paper": (f"{data}/okapi", PAPER | {"data.centre": None})
+        for data in ("pacs_features", "sentiment")
+    },
+    **{
+        f"{data}/okapi_uncentred": (f"{data}/okapi", {"data.centre": None})
+        for data in ("pacs_features", "sentiment")
+    },
+    **{
+        f"{data}/erm_centred": (f"{data}/erm", {"data.centre": "domain"})
+        for data in ("pacs_features", "sentiment")
     },
     **{
         f"{data}/okapi_no_calipers": (

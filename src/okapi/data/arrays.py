@@ -53,6 +53,10 @@ class ArraysSettings(SplitSettings):
     scale : {"unit"}, or null
         "unit": all inputs are divided by one number, the root mean square of those of train. Features are never scaled
         one by one: that blows up the ones that say least.
+    centre : {"domain"}, or null
+        "domain": of all inputs the mean of their domain is taken away, over its samples in train and unlabelled; of a
+        domain that has none there, the mean of all of these. What a domain's samples have in common is then gone, such
+        as the style of drawings from their features. Not for numbers that differ between domains as a whole.
     train_noise, strong_noise : float
         Standard deviation of the noise that is added to all training samples and to the strong view.
     """
@@ -69,6 +73,7 @@ class ArraysSettings(SplitSettings):
     task: Kind = "classification"
     outputs: int | None = None
     scale: Literal["unit"] | None = None
+    centre: Literal["domain"] | None = None
     train_noise: float = 0.0
     strong_noise: float = 0.0
 
@@ -101,6 +106,8 @@ def arrays_dataset(settings: ArraysSettings) -> "Dataset":
     )
     if given is not None:
         warn_of_seen_domains(dataset.domain.numpy(), by_column(given), dataset.domain_names)
+    if settings.centre == "domain":
+        dataset = _centred(dataset, called["domain"])
     return _scaled(dataset) if settings.scale == "unit" else dataset
 
 
@@ -260,6 +267,20 @@ def _named_classes(called: str, target: NDArray[np.str_], split: Splits) -> tupl
         raise TableError(f"{called}, row {row}: class {str(target[row])!r} is in {split[row]}, but not in train")
     known = np.isin(target, names)
     return np.where(known, np.searchsorted(names, target), -1).astype(np.int64), tuple(names.tolist())
+
+
+def _centred(dataset: "Dataset", called: str) -> "Dataset":
+    """Return the data set with its inputs less the mean of their domain, over the samples that training sees."""
+    if dataset.domain.ndim != 1:
+        raise TableError(f"{called} holds sets of domains, by whose means inputs cannot be centred; set centre to null")
+    given: Any = dataset.inputs
+    inputs, seen = given.clone(), torch.from_numpy(np.isin(dataset.split, ("train", "unlabelled")))
+    everywhere = given[seen].double().mean(0)
+    for number in dataset.domain.unique():
+        mine = dataset.domain == number
+        here = mine & seen
+        inputs[mine] -= (given[here].double().mean(0) if here.any() else everywhere).to(inputs.dtype)
+    return replace(dataset, inputs=inputs)
 
 
 def _scaled(dataset: "Dataset") -> "Dataset":
