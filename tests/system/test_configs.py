@@ -82,8 +82,6 @@ METHODS: dict[str, Overrides] = {
     f"{data}/{method}": {}
     for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     for method in ("fixmatch", "okapi", "offline_okapi")
-} | {
-    f"{data}/okapi": {"data.centre": "domain"} for data in ("pacs_features", "sentiment")
 }
 PAPER = of_algorithm(
     fixed_caliper=0.9,
@@ -124,19 +122,12 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
     },
     **{
         f"{data}/okapi_paper": (f"{data}/okapi", PAPER)
-        for data in ("lsms", "digits", "sites")
+        for data in ("pacs_features", "lsms", "sentiment", "digits", "sites")
     },
     **{
-        f"{data}/okapi_paper": (f"{data}/okapi", PAPER | {"data.centre": None})
+        f"{data}/{method}_centred": (f"{data}/{method}", {"data.centre": "domain"})
         for data in ("pacs_features", "sentiment")
-    },
-    **{
-        f"{data}/okapi_uncentred": (f"{data}/okapi", {"data.centre": None})
-        for data in ("pacs_features", "sentiment")
-    },
-    **{
-        f"{data}/erm_centred": (f"{data}/erm", {"data.centre": "domain"})
-        for data in ("pacs_features", "sentiment")
+        for method in ("erm", "okapi")
     },
     **{
         f"{data}/okapi_no_calipers": (
