@@ -71,7 +71,7 @@ def undisturbed(begin, tmp_path_factory) -> dict[str, Any]:
 
 def test_killed_at_random_moments(begin, undisturbed, tmp_path):
     run, moments = tmp_path / "run", []
-    for kill in range(3):
+    for kill in range(2):
         process = begin(run)
         # Anywhere in a quarter of the run: in a step, in a validation, while a checkpoint is written.
         step, seconds = kill * STEPS // 4 + random.randrange(1, STEPS // 4), random.uniform(0, 0.1)

@@ -42,7 +42,7 @@ class OkapiSettings:
     outcome_caliper : float >= 0, "auto", or null
         The prognostic caliper: greatest distance of the outcomes in a pair, labels where they are known and the
         momentum model's predictions elsewhere. Of classes and labels the Euclidean distance of their probabilities; of
-        numbers in standard deviations. Automatic: the standard deviation of the labels, so that a pair is no further
+        numbers in standard deviations. Automatic: the standard deviation of the outcomes, so that a pair is no further
         apart than a sample is from the mean.
     outcome_neighbours : int
         With a prognostic caliper: how many past unlabelled samples, the nearest ones, have a say in what is predicted
