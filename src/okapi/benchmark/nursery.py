@@ -8,6 +8,7 @@ the libraries that have threads when they are loaded (OpenBLAS, jemalloc) look a
 import gc
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -88,8 +89,8 @@ class Nursery:
     def _listen(self) -> None:
         with suppress(BlockingIOError):
             for line in os.read(self._answers, 1 << 16).splitlines():  # a pipe does not cut lines this short
-                run, code = map(int, line.split())
-                self._codes[run] = code
+                if said := re.fullmatch(rb"(\d+) (-?\d+)", line):  # a library may greet on being imported
+                    self._codes[int(said[1])] = int(said[2])
 
     def _ask(self, *words: int | str | None) -> None:
         with suppress(BrokenPipeError):  # whoever asks for the code learns that it has ended
