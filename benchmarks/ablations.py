@@ -17,10 +17,12 @@ from matplotlib.figure import Figure
 
 from _common import Report, machine_facts
 from headline import CONFIGS, STUDIES, find_file
-from okapi.benchmark import average, make_grid, paired_difference, run_benchmark
+from okapi.benchmark import Grid, average, paired_difference, run_benchmark
 from okapi.benchmark.statistics import Spread
+from okapi.training import read_config
 
 Values = dict[tuple[str, int], float]
+Tried = tuple[str, Mapping[str, object]]
 BASE = "okapi"
 TARGETS = ("art_painting", "cartoon")
 NULL = "null"
@@ -113,32 +115,42 @@ def main(words: Sequence[str] | None = None) -> None:
     report = Report("Ablations", chosen.out)
     report.add(machine_facts("torch"))
     steps, seeds = (4, 1) if chosen.smoke else (STUDIES["pacs"].steps, chosen.seeds)
-    erm = run("erm", {}, path, chosen.out, steps, seeds)
-    for name in chosen.only:
-        part = PARTS[name]
-        found = {
-            called: run(part.base, settings, path, chosen.out, steps, seeds)
-            for called, settings in part.settings.items()
-        }
-        show(report, name, part, found | {"ERM": erm}, seeds)
+    parts = {name: PARTS[name] for name in chosen.only}
+    tried = {
+        key(part.base, settings): (part.base, settings)
+        for part in parts.values()
+        for settings in part.settings.values()
+    }
+    values = run({"erm": ("erm", {}), **tried}, path, chosen.out, steps, seeds)
+    for name, part in parts.items():
+        found = {called: values[key(part.base, settings)] for called, settings in part.settings.items()}
+        show(report, name, part, found | {"ERM": values["erm"]}, seeds)
     report.write("ablations.md")
 
 
-def run(base: str, settings: Mapping[str, object], path: Path, out: Path, steps: int, seeds: int) -> Values:
-    """Return the accuracy in per cent on ood_test by target and seed; runs are kept by what was set in them."""
-    values: Values = {}
-    folder = "-".join([base, *(f"{name}-{value}" for name, value in settings.items())]).replace(" ", "")
-    for target in TARGETS:
-        overrides = {"data.path": path, "data.held_out": target, "training.steps": steps}
-        overrides |= {"training.validate_every": max(1, steps // 6), "training.checkpoint_every": steps}
-        overrides |= {f"algorithm.{name}": value for name, value in settings.items()}
-        given = [(name, str(value)) for name, value in overrides.items()]
-        grid = make_grid([CONFIGS / "pacs_features"], methods=[base], seeds=range(seeds), overrides=given)
-        results = run_benchmark(grid, out / folder / target)
-        if results.failed:
-            raise SystemExit(f"{len(results.failed)} runs failed, the first: {results.failed[0].reason}")
-        frame = results.frame[(results.frame["split"] == "ood_test") & (results.frame["metric"] == "accuracy")]
-        values |= {(target, row.seed): 100 * row.value for row in frame.itertuples(index=False)}
+def key(base: str, settings: Mapping[str, object]) -> str:
+    """Return what runs with these settings are kept as; parts that try the same share them."""
+    return "-".join([base, *(f"{name}-{value}" for name, value in settings.items())]).replace(" ", "")
+
+
+def run(tried: Mapping[str, Tried], path: Path, out: Path, steps: int, seeds: int) -> dict[str, Values]:
+    """Return, of each that is tried, the accuracy in per cent on ood_test by target and seed."""
+    common = {"data.path": path, "training.steps": steps}
+    common |= {"training.validate_every": max(1, steps // 6), "training.checkpoint_every": steps}
+    configs = {}
+    for name, (base, settings) in tried.items():
+        overrides = common | {f"algorithm.{setting}": value for setting, value in settings.items()}
+        given = [(setting, str(value)) for setting, value in overrides.items()]
+        configs[name] = read_config(CONFIGS / "pacs_features" / f"{base}.yaml", given)
+    grid = Grid(methods=configs, seeds=tuple(range(seeds)), axis="target", groups=TARGETS)
+    results = run_benchmark(grid, out)
+    if results.failed:
+        raise SystemExit(f"{len(results.failed)} runs failed, the first: {results.failed[0].reason}")
+    frame = results.frame[(results.frame["split"] == "ood_test") & (results.frame["metric"] == "accuracy")]
+    values: dict[str, Values] = {name: {} for name in tried}
+    for row in frame[frame["method"].isin(tried)].itertuples(index=False):
+        if row.seed < seeds:
+            values[row.method][row.target, row.seed] = 100 * row.value
     return values
 
 

@@ -26,6 +26,7 @@ CASES = {
         NONE | {"std_caliper": 0.3, "caliper_scale": "logit", "domain": "label"},
     ),
     "classes, outcome": ("classification", NONE | {"outcome_caliper": 0.8}),
+    "classes, outcome as predicted": ("classification", NONE | {"outcome_caliper": 0.8, "outcome_alignment": False}),
     "number, outcome": ("regression", NONE | {"outcome_caliper": 1.0}),
     "numbers, outcome": ("several numbers", NONE | {"outcome_caliper": 4.0}),
     "labels, both": ("multilabel", PROPENSITY | {"outcome_caliper": 0.9}),
@@ -81,8 +82,14 @@ def expected(run, algorithm, dataset, split, calipers):
         scale = sides["train"]["outcome"].std(axis=0, ddof=1)
         for side in sides.values():
             side["outcome"] = side["outcome"] / scale
+    elif dataset.task.kind == "classification" and calipers.get("outcome_alignment", True):
+        said = sides[split]["outcome"]
+        aligned = said * sides["train"]["outcome"].mean(axis=0) / said.mean(axis=0)
+        sides[split]["outcome"] = aligned / aligned.sum(axis=1, keepdims=True)
     everyone = torch.cat([side["target"] for side in sides.values()])
-    rules = {name: value for name, value in calipers.items() if name not in ("domain", "temperature")}
+    rules = {
+        name: value for name, value in calipers.items() if name not in ("domain", "temperature", "outcome_alignment")
+    }
     figures = {}
     for way, (query, key) in zip(WAYS, ((split, "train"), ("train", split)), strict=True):
         q, k = sides[query], sides[key]

@@ -16,7 +16,7 @@ from okapi.matching import Matches, caliper_nn
 from okapi.models.network import Network
 from okapi.nn import CrossDomainConsistency, Linear
 from okapi.nn.centring import centred
-from okapi.nn.outcome_bank import predicted_outcome
+from okapi.nn.outcome_bank import as_frequent, predicted_outcome
 
 LABELLED, UNLABELLED = 0, 1
 
@@ -269,7 +269,8 @@ class Okapi(Algorithm):
         """Return what matches queries with keys inside the calipers of by now, in whatever direction.
 
         Encodings are compared as unit vectors, propensities are the scorer's, and an outcome is the target where it is
-        known and else the prediction. The rules against hubs, and what else the bank is needed for, are left out.
+        known and else the prediction, aligned with the targets. The rules against hubs, and what else the bank is
+        needed for, are left out.
         """
         return self._match_pools
 
@@ -282,16 +283,26 @@ class Okapi(Algorithm):
         sides: dict[str, Any] = {}
         for name, pool in (("query", queries), ("key", keys)):
             sides |= {f"{name}_{part}": value for part, value in self._side(pool, calipers).items()}
-        if "query_outcome" in sides and self.task.kind == "regression":
-            known = next(pool.target for pool in (queries, keys) if pool.target is not None)
-            scale = known.reshape(len(known), -1).double().std(0)
-            scale = torch.where(scale > 0, scale, 1.0)  # of one sample it is NaN
-            sides |= {name: sides[name] / scale for name in ("query_outcome", "key_outcome")}
+        if calipers["outcome_caliper"] is not None:
+            sides |= self._compared(sides, queries, keys)
         query, key = (normalize(pool.encoding, dim=-1) for pool in (queries, keys))
         if self.settings.centred:
             query, key = centred(query, key, sides["query_domain"], sides["key_domain"])
         calipers |= {"k": self.settings.k, "caliper_scale": self.settings.caliper_scale}
         return caliper_nn(query, key, **sides, **calipers)
+
+    def _compared(self, sides: dict[str, Any], queries: Pool, keys: Pool) -> dict[str, Tensor]:
+        """Return the outcomes of both sides as they are compared: numbers scaled, predicted classes aligned."""
+        pools = {"query_outcome": queries, "key_outcome": keys}
+        known = torch.cat([sides[name] for name, pool in pools.items() if pool.target is not None])
+        if self.task.kind == "regression":
+            scale = known.double().std(0)
+            scale = torch.where(scale > 0, scale, 1.0)  # of one sample it is NaN
+            return {name: sides[name] / scale for name in pools}
+        if self.task.kind != "classification" or not self.settings.outcome_alignment:
+            return {}
+        said = {name: sides[name] for name, pool in pools.items() if pool.target is None}
+        return {name: as_frequent(values, known.mean(0), values.mean(0)) for name, values in said.items()}
 
     def _side(self, pool: Pool, calipers: dict[str, Any]) -> dict[str, Tensor]:
         """Return the domain, and what the calipers need, of the samples of a pool."""

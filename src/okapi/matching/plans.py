@@ -17,7 +17,6 @@ NARROW = 64  # queries per block where their windows must be narrow, twice that 
 CHEAP = 256  # columns of vectors up to which it does
 WIDE = 256  # queries per block where all keys are searched: the matrix product is faster
 FAR = 1e12  # a score from here on marks an inadmissible pair: scores of scaled data are far below
-PENALTY = 1e18 * FAR
 STEEP = 2.0**42  # half of it is beyond FAR
 
 
@@ -38,8 +37,8 @@ class Block:
 class Tile(NamedTuple):
     """Some queries of a block and keys of one domain, among which there are admissible pairs.
 
-    ``rows`` are places within the block. The rest has one value per query: the place of its domain
-    among those present, its score of its own and of the key's domain, and the thresholds of the two.
+    ``rows`` are places within the block. The rest has one value per query: the place of its domain among those
+    present, its score of its own and of the key's domain, and minus the squares of the thresholds of the two.
     """
 
     rows: Tensor
@@ -47,8 +46,8 @@ class Tile(NamedTuple):
     group: Tensor
     own: Tensor
     score: Tensor
-    of_query: Tensor
-    of_key: Tensor
+    less_query: Tensor
+    less_key: Tensor
 
 
 Scratch = Callable[[str, int, int], Tensor]  # returns memory of that name and shape, used again and again
@@ -78,7 +77,7 @@ class Plan(ABC):
         return None
 
     def outside(self, tile: Tile, scratch: Scratch) -> Tensor:
-        """Return how far a tile's pairs (r, c) are outside the calipers: 0 if inside, else beyond `FAR` / `PENALTY`."""
+        """Return numbers for a tile's pairs (r, c): 0 or less inside the calipers, else beyond `FAR`."""
         raise NotImplementedError
 
     def admits(self, rows: Tensor, columns: Tensor) -> Tensor:

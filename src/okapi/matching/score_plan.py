@@ -1,5 +1,6 @@
 """The std-caliper between any number of domains, arranged for a blocked search."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -7,7 +8,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import PENALTY, Block, Plan, Scratch, Tile, cut
+from okapi.matching.plans import Block, Plan, Scratch, Tile, cut
 
 ROWS = 4096  # at most 2**15 queries per block where key domains are searched one by one
 MIXED_ROWS = 128  # where they are searched together
@@ -18,6 +19,7 @@ FEWEST_TILES, MOST_TILES = 4, 32
 COUNTED = 4096  # keys counted at a time
 GATHERED = 1024  # keys whose scores are rearranged at a time
 ROUND = 16  # widths of tiles are multiples of this: the product is faster
+LARGEST = 2.0**56  # what scores are scaled to: the least excess of squares is beyond `FAR`, the greatest a float
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,9 @@ class ScorePlan(Plan):
     of their ``e[b]`` and the keys of b make a band, which tiles cover. Where that saves little, a domain's keys are one
     tile; where domains have very few keys, they are searched together.
 
-    Pairs are excluded in float32, with thresholds so wide that no admissible pair is lost; `admits` is exact.
+    Pairs are excluded in float32, by squares, with thresholds so wide that no admissible pair is lost; `admits` is
+    exact. Scores are kept times a power of two, so that what a square exceeds its limit by needs no factor to outdo
+    every distance.
 
     Parameters
     ----------
@@ -70,17 +74,19 @@ class ScorePlan(Plan):
         self.query_order = query_rows
         self.query_domain = query_domain[query_rows]
         self.query_group = torch.searchsorted(caliper.present, self.query_domain)
-        self.query_score = query_score[query_rows].float()
+        self.scale = _scale(query_score, key_score)
+        self.query_score = (query_score[query_rows] * self.scale).float()
         self.query_own = self.query_score.gather(1, self.query_domain[:, None])[:, 0]
         own = key_score[key_rows, key_domain[key_rows]]
         order = own.argsort(stable=True)
         order = order[key_domain[key_rows][order].argsort(stable=True)]
-        self.key_order, self.key_own = key_rows[order], own[order].float()
+        self.key_order, self.key_own = key_rows[order], (own[order] * self.scale).float()
         self.key_domain = key_domain[self.key_order]
         # (A, n): the keys' score of each query domain
         self.key_cross = torch.empty(len(caliper.present), len(self.key_order), device=key_score.device)
         for part in cut(0, len(self.key_order), GATHERED):
-            self.key_cross[:, part] = columns(key_score.index_select(0, self.key_order[part]), caliper.present).T
+            scores = columns(key_score.index_select(0, self.key_order[part]), caliper.present)
+            self.key_cross[:, part] = (scores * self.scale).T
         self._set_limits()
 
         self.n_tiles = self._tiles_per_domain(width)
@@ -93,14 +99,19 @@ class ScorePlan(Plan):
             self._set_windows()
 
     def _set_limits(self) -> None:
-        """Widen the thresholds by what rounding to float32 can do; none within a domain."""
-        ends = [torch.stack(x.aminmax()) for x in (self.query_score, self.key_own, self.key_cross) if x.numel()]
-        largest = float(torch.cat(ends).abs().amax()) if ends else 0.0
-        self.slack = 4 * torch.finfo(torch.float32).eps * largest
-        self.of_query = (self.caliper.of_query + self.slack).float()
-        self.of_key = (self.caliper.of_key + self.slack).float()
-        self.of_key.scatter_(1, self.caliper.present[:, None], -1.0)
-        self.of_query_by_key, self.of_key_by_key = self.of_query.T.contiguous(), self.of_key.T.contiguous()
+        """Widen the thresholds by what rounding to float32 can do; none within a domain.
+
+        ``less_query`` and ``less_key`` are to be added to squared differences: what is above zero then is outside.
+        """
+        self.slack = 4 * torch.finfo(torch.float32).eps * LARGEST
+        of_query, of_key = (limit * self.scale + self.slack for limit in (self.caliper.of_query, self.caliper.of_key))
+        own = self.caliper.present[:, None]
+        self.less_query, self.less_key = of_query.square().neg_().float(), of_key.square().neg_().float()
+        self.less_key.scatter_(1, own, torch.inf)
+        self.of_key_by_key = of_key.scatter(1, own, -LARGEST).float().T.contiguous()
+        self.less_query_by_key, self.less_key_by_key = self.less_query.T.contiguous(), self.less_key.T.contiguous()
+        widest = max(float(limit.amax()) if limit.numel() else 0.0 for limit in (of_query, of_key))
+        self.doubt = -8 * self.slack * min(widest, 2 * LARGEST)  # an excess above is settled by `admits`
 
     def _tiles_per_domain(self, width: int) -> int:
         """Return how many tiles cover a key domain best; 0: domains are so small that they are searched together.
@@ -158,13 +169,13 @@ class ScorePlan(Plan):
             if start >= stop:
                 continue
             score = self.score_by_key[domain, block.rows]
-            limits = self.of_query_by_key[domain], self.of_key_by_key[domain]
-            of_query, of_key = (limit.index_select(0, group) for limit in limits)  # quicker than by brackets
+            limits = self.less_query_by_key[domain], self.less_key_by_key[domain]
+            less_query, less_key = (limit.index_select(0, group) for limit in limits)  # quicker than by brackets
             if self.n_tiles == 1:
-                yield Tile(everyone, slice(start, stop), group, own, score, of_query, of_key)
+                yield Tile(everyone, slice(start, stop), group, own, score, less_query, less_key)
                 continue
             order = self.orders[number][place].long()
-            values = [value.index_select(0, order) for value in (group, own, score, of_query, of_key)]
+            values = [value.index_select(0, order) for value in (group, own, score, less_query, less_key)]
             for rows, window in zip(self.tile_rows[number], self.windows[number], strict=True):
                 first, last = max(window[place][0], start), min(window[place][1], stop)
                 if first < last:
@@ -175,29 +186,25 @@ class ScorePlan(Plan):
         shape = len(tile.rows), tile.columns.stop - tile.columns.start
         cross = scratch("cross", *shape)
         torch.index_select(self.key_cross[:, tile.columns], 0, tile.group, out=cross)
-        excess = cross.sub_(tile.own[:, None]).abs_().sub_(tile.of_query[:, None])
         apart = torch.sub(tile.score[:, None], self.key_own[tile.columns], out=scratch("apart", *shape))
-        return torch.maximum(excess, apart.abs_().sub_(tile.of_key[:, None]), out=excess).clamp_(min=0)
+        return _larger_excess(cross.sub_(tile.own[:, None]), tile.less_query[:, None], apart, tile.less_key[:, None])
 
     def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
-        """See `Plan`. A penalty is quicker than a mask.
-
-        An excess over a threshold, which holds some slack, is no less than the spacing of floats there, so that the
-        penalty lifts a score beyond `FAR`.
-        """
-        scores.add_(self._excess(rows, columns).clamp_(min=0), alpha=PENALTY)
+        """See `Plan`. An excess is quicker than a mask."""
+        torch.maximum(scores, self._excess(rows, columns), out=scores)
 
     def _excess(self, rows: slice | Tensor, columns: slice) -> Tensor:
-        """Return by how much the larger of a pair's two differences exceeds its widened threshold, shape (r, c)."""
+        """Return by how much the larger of a pair's two squared differences exceeds its limit, shape (r, c)."""
         group = self.query_group[rows]
         key_domain = self.key_domain[columns]
         cross = self.key_cross[:, columns].index_select(0, group)
-        excess = cross.sub_(self.query_own[rows, None]).abs_()
-        excess -= self.of_query[group].index_select(1, key_domain)
         apart = self.query_score[rows].index_select(1, key_domain)
-        apart = apart.sub_(self.key_own[columns]).abs_()
-        apart -= self.of_key[group].index_select(1, key_domain)
-        return torch.maximum(excess, apart, out=excess)
+        return _larger_excess(
+            cross.sub_(self.query_own[rows, None]),
+            self.less_query[group].index_select(1, key_domain),
+            apart.sub_(self.key_own[columns]),
+            self.less_key[group].index_select(1, key_domain),
+        )
 
     def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
         """See `Plan`."""
@@ -213,10 +220,24 @@ class ScorePlan(Plan):
         for rows in cut(0, len(self.query_order), MIXED_ROWS):
             for part in cut(0, len(self.key_order), COUNTED):
                 excess = self._excess(rows, part)
-                row, column = ((excess <= 0) & (excess >= -2 * self.slack)).nonzero(as_tuple=True)
+                row, column = ((excess <= 0) & (excess >= self.doubt)).nonzero(as_tuple=True)
                 refused = ~self.admits(row + rows.start, column + part.start)
                 total += int((excess <= 0).sum() - refused.sum())
         return total
+
+
+def _scale(query_score: Tensor, key_score: Tensor) -> float:
+    """Return the power of two that brings the largest of some scores near `LARGEST`, or to less if all are tiny."""
+    ends = [torch.stack(x.aminmax()).double() for x in (query_score, key_score) if x.numel()]
+    largest = float(torch.cat(ends).abs().amax()) if ends else 0.0
+    return LARGEST * 2.0 ** -max(-44, math.frexp(largest)[1])  # which float32 can hold
+
+
+def _larger_excess(first: Tensor, less_first: Tensor, second: Tensor, less_second: Tensor) -> Tensor:
+    """Return the larger of two squares, each with what is to be added to it; in place of the first number."""
+    torch.addcmul(less_first, first, first, out=first)
+    torch.addcmul(less_second, second, second, out=second)
+    return torch.maximum(first, second, out=first)
 
 
 def columns(score: Tensor, chosen: Tensor) -> Tensor:

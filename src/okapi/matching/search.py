@@ -13,14 +13,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import FAR, PENALTY, Block, Plan, Tile
+from okapi.matching.plans import FAR, Block, Plan, Tile
 
 MARGIN = 2  # candidates fetched beyond k, and one more
 LONG = 512  # for each so many columns: the longer the sums, the larger their error
 PRODUCT = 2048  # keys per matrix product
 PANEL = 1 << 22  # scores of a block kept at a time: they stay in the cache until the best are selected
 LINE = 16  # scores in a line of the cache: rows lie an odd number of lines apart, or they would share places in it
-GROUPS = 64  # for each score wanted: from here on topk keeps a heap instead of partitioning a copy
+GROUP = 8  # scores of which the smallest is found before any are selected
+NARROW = 64  # scores for each that is wanted up to which topk, which keeps a heap from here on, is quicker
 PIECE = 1 << 17  # numbers handled at a time in float64: they stay in the cache
 FEW = 128  # queries up to which all scores are quicker to have than a sorted copy of the keys
 EPSILON = torch.finfo(torch.float32).eps / 2
@@ -196,9 +197,9 @@ class Search:
         """Write a tile's scores before its product: half the keys' squared norm and what excludes pairs."""
         outside = self.plan.outside(tile, self._scratch)
         if self.table is None:
-            torch.add(self.half_norm[tile.columns], outside, alpha=PENALTY, out=out)
+            torch.maximum(self.half_norm[tile.columns], outside, out=out)
         else:
-            torch.mul(outside, PENALTY, out=out)
+            torch.clamp(outside, min=0, out=out)
 
     def _scratch(self, name: str, n_rows: int, width: int) -> Tensor:
         """Return memory that is used again and again; what is not used of it costs nothing."""
@@ -310,21 +311,20 @@ def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the ``count`` smallest scores of every row, ascending, fewer in a narrower matrix, and their columns.
 
     The best columns lie in the groups with the best minima. Minima are quick to find, selecting is not: so groups are
-    selected first, then columns of these few.
+    selected first, in the same way, then columns of these few.
     """
     width = scores.shape[1]
-    size = 1 << max(0, (width // (GROUPS * count)).bit_length() - 1)
-    if size < 4:
+    if width <= NARROW * count:
         value, column = scores.topk(min(count, width), dim=1, largest=False)
         return value, column
-    n_groups = width // size
-    grouped = scores[:, : size * n_groups].unflatten(1, (size, n_groups))
-    group = grouped.amin(1).topk(count, dim=1, largest=False, sorted=False).indices
-    members = grouped.gather(2, group[:, None].expand(-1, size, -1)).flatten(1)
-    members = torch.cat([members, scores[:, size * n_groups :]], 1)  # and the columns that fill no group
+    n_groups = width // GROUP
+    grouped = scores[:, : GROUP * n_groups].unflatten(1, (GROUP, n_groups))
+    group = _smallest(grouped.amin(1), count)[1]
+    members = grouped.gather(2, group[:, None].expand(-1, GROUP, -1)).flatten(1)
+    members = torch.cat([members, scores[:, GROUP * n_groups :]], 1)  # and the columns that fill no group
     value, member = members.topk(count, dim=1, largest=False)
     column = group.gather(1, member % count) + member // count * n_groups
-    return value, torch.where(member < size * count, column, member + size * (n_groups - count))
+    return value, torch.where(member < GROUP * count, column, member + GROUP * (n_groups - count))
 
 
 def _center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
