@@ -51,9 +51,7 @@ class Model(nn.Module):
         super().__init__()
         self.encoder = Encoder()
         self.head = nn.Linear(self.encoder.out_features, 10)
-        self.consistency = CrossDomainConsistency(
-            self.encoder, k=1, fixed_caliper=None, std_caliper=None, bank=1024, weight=Linear(0.0, 1.0, steps // 10)
-        )
+        self.consistency = CrossDomainConsistency(self.encoder, k=1, bank=1024, weight=Linear(0.0, 1.0, steps // 10))
 
     def forward(self, pixel_values: Tensor, labels: Tensor, domain: Tensor) -> dict[str, Tensor]:
         """Return the loss and logits of a batch."""

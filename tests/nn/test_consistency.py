@@ -13,7 +13,7 @@ from okapi.matching import Matches
 from okapi.nn import CrossDomainConsistency, Linear
 from okapi.nn.match_figures import hubness, matched_smd
 
-FREE = {"fixed_caliper": None, "std_caliper": None}
+FREE = {"centred": False}
 
 
 def encoder():
@@ -175,7 +175,7 @@ def funnel(*, steps=50, distance=4.0, **settings):
     torch.manual_seed(0)
     net = nn.Linear(8, 8, bias=False)
     nn.init.eye_(net.weight)
-    consistency = CrossDomainConsistency(net, k=1, fixed_caliper=None, bank=512, **settings)
+    consistency = CrossDomainConsistency(net, k=1, centred=False, bank=512, **settings)
     optimiser = torch.optim.Adam(consistency.scorer.parameters(), lr=0.3)
     late = []
     for step in range(steps):
