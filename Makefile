@@ -12,7 +12,7 @@ demo: $(RUNTIME)
 	$(BIN)/okapi demo --out $(DEMO_OUT)
 
 test: $(INSTALLED) lint browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
