@@ -40,7 +40,7 @@ class CrossDomainConsistency(nn.Module):
 
     Under torch.distributed all ranks match together, as one process with their batches joined would.
 
-    The defaults are what did best in the study where outcomes have no say; the paper has ``fixed_caliper=0.9``,
+    The defaults are those of Okapi as far as outcomes have no say; the paper has ``fixed_caliper=0.9``,
     ``std_caliper=0.2`` and ``centred=False``.
 
     Parameters
