@@ -12,7 +12,7 @@ demo: $(RUNTIME)
 	$(BIN)/okapi demo --out $(DEMO_OUT)
 
 test: $(INSTALLED) lint browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -22,11 +22,6 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("okapi")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that start programs: they take longest, and nobody waits for the last of them alone."""
-    items.sort(key=lambda item: "system" not in item.path.parts)
-
-
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of real data: OKAPI_DATA, else ../shared/data beside the project; skip where there is none."""
