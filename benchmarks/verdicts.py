@@ -10,7 +10,6 @@ verdict is of the best way that it knows. Diagnoses are kept, and not made again
 
 import argparse
 import json
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def main() -> None:
         parser.error(f"{chosen.study} holds no table of headline.py, such as {tables['pacs'].name}")
     print(machine_facts())
     header = ["target", "verdict", *(f"{name}: expected, gained" for name in COMPARED.values())]
-    rows, gained = [], defaultdict(list)
+    rows, cases = [], []
     for name in done:
         study, frame = STUDIES[name], pd.read_csv(tables[name])
         path = find_file(study, chosen.data, chosen.prepared)
@@ -47,20 +46,25 @@ def main() -> None:
             found = diagnosis(study, target, path, chosen.study / "diagnoses" / f"{name}-{target}.json")
             expected = {row["calipers"]: row["expectation"] for row in found["expected"]}
             gains = {way: gain(study, frame, target, method) for way, method in COMPARED.items()}
-            for way, its in gains.items():
-                gained[expected[way]].append(its.mean)
+            cases += [(study.transfers, expected[way], its.mean) for way, its in gains.items()]
             compared = [f"{expected[way]}, {g.mean:+.1f} [{g.low:+.1f}, {g.high:+.1f}]" for way, g in gains.items()]
             best = f" by {found['chosen']}" if found["chosen"] else ""
             rows.append([f"{name} {target}", found["verdict"] + best, *compared])
             print(rows[-1][0], flush=True)
     print("\nWhat was expected, and points gained on ERM [95 % interval]; r of LSMS in hundredths\n")
     print(markdown_table(header, rows))
-    summary = [
-        [what, len(its), f"{np.mean(its):+.1f}", sum(gain > 0 for gain in its)]
-        for what, its in sorted(gained.items(), key=lambda item: -float(np.mean(item[1])))
-    ]
+    gained = pd.DataFrame(cases, columns=["pixels", "expected", "gain"])
     print("\nThe same by what was expected, over all targets and the three methods\n")
-    print(markdown_table(["expected", "cases", "mean gain", "above ERM"], summary))
+    print(summary(gained))
+    print("\nOf features alone, whose targets have several sources\n")
+    print(summary(gained[~gained["pixels"]]))
+
+
+def summary(gained: pd.DataFrame) -> str:
+    """Return a table of what was gained, by what was expected, the largest gain first."""
+    found = gained.groupby("expected")["gain"].agg(["size", "mean", lambda gain: (gain > 0).sum()])
+    rows = [[what, cases, f"{mean:+.1f}", above] for what, cases, mean, above in found.sort_values("mean").itertuples()]
+    return markdown_table(["expected", "cases", "mean gain", "above ERM"], rows[::-1])
 
 
 def diagnosis(study: Study, target: str, path: Path, kept: Path) -> dict[str, Any]:
