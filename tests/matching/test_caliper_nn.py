@@ -52,7 +52,7 @@ def assert_same(matches, expected):
 
 
 @contextmanager
-def small_blocks(block, chunk, tile_flops):
+def small_blocks(block, chunk, tile_flops, pick_flops=40.0):
     """Cut problems of the tests into many blocks, chunks and tiles."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
@@ -61,6 +61,11 @@ def small_blocks(block, chunk, tile_flops):
             (score_plan, "MIXED_ROWS", block),
             (score_plan, "ROWS", 3 * block),
             (score_plan, "TILE_FLOPS", tile_flops),
+            (score_plan, "PICK_FLOPS", pick_flops),
+            (score_plan, "PICKING_ROWS", block),
+            (score_plan, "PICKED", chunk),
+            (score_plan, "SAMPLED", chunk),
+            (search, "SHORT", chunk),
             (outcome_plan, "NARROW", block),
             (outcome_plan, "CHUNK", block),
             (outcome_plan, "BOXES", chunk),
@@ -101,6 +106,34 @@ def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk,
     """Whatever the shapes, domains, ties, calipers, sides that are empty or filtered away, block and chunk sizes."""
     queries, keys, domains = make_problem(np.random.default_rng(seed), n, m, width, kind, ties=ties, offset=offset)
     with small_blocks(block, chunk, tile_flops):
+        matches = caliper_nn(queries, keys, **domains, **arguments)
+    assert_same(matches, brute_force(queries, keys, **domains, **arguments))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 25),
+    m=st.integers(1, 40),
+    width=st.sampled_from([2, 30]),
+    ties=st.booleans(),
+    block=st.integers(1, 9),
+    chunk=st.integers(1, 40),
+    tile_flops=st.sampled_from([10.0, 5e3]),
+    pick_flops=st.sampled_from([40.0, -1e3, -1e6]),
+    std_caliper=st.sampled_from([0.05, 0.17, 0.83]),
+    outcome_caliper=st.sampled_from([None, 0.4]),
+)
+def test_many_domains_equal_brute_force(
+    seed, n, m, width, ties, block, chunk, tile_flops, pick_flops, std_caliper, outcome_caliper
+):
+    """Whether keys are searched by tiles or picked: where that costs less than nothing, most queries pick."""
+    rng = np.random.default_rng(seed)
+    queries, keys, domains = make_problem(rng, n, m, width, "many domains", ties=ties)
+    arguments = {"k": 2, "std_caliper": std_caliper}
+    if outcome_caliper is not None:
+        outcome = {"query_outcome": rng.random(n), "key_outcome": rng.random(m)}
+        arguments |= {"outcome_caliper": outcome_caliper, **outcome}
+    with small_blocks(block, chunk, tile_flops, pick_flops):
         matches = caliper_nn(queries, keys, **domains, **arguments)
     assert_same(matches, brute_force(queries, keys, **domains, **arguments))
 

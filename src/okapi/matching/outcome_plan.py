@@ -59,6 +59,11 @@ class FilteredPlan(Plan):
         self.plan.exclude_(scores, rows, columns, block)
         self.caliper.exclude_(scores, self.query_order[rows], self.key_order[columns])
 
+    def exclude_picked_(self, scores: Tensor, rows: slice | Tensor, picked: Tensor, block: Block) -> None:
+        """See `Plan`."""
+        self.plan.exclude_picked_(scores, rows, picked, block)
+        self.caliper.exclude_(scores, self.query_order[rows], self.key_order[picked])
+
     def tiles(self, block: Block, columns: slice) -> Iterator[Tile] | None:
         """See `Plan`."""
         self._begin = block.rows.start

@@ -17,18 +17,24 @@ NARROW = 64  # queries per block where their windows must be narrow, twice that 
 CHEAP = 256  # columns of vectors up to which it does
 WIDE = 256  # queries per block where all keys are searched: the matrix product is faster
 FAR = 1e12  # a score from here on marks an inadmissible pair: scores of scaled data are far below
+LINE = 16  # numbers in a line of the cache
+COUNTED, SETTLED = 1 << 12, 1 << 16  # keys of a block, and pairs of these, that are counted together
 STEEP = 2.0**42  # half of it is beyond FAR
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
-    """Queries ``rows`` (positions in the plan's order) and the spans of keys that may be admissible to them."""
+    """Queries ``rows`` and the keys that may be admissible to them, as positions in the plan's order.
+
+    The keys are those of some spans, and those ``picked`` one by one.
+    """
 
     rows: slice
-    spans: tuple[slice, ...]
+    spans: tuple[slice, ...] = ()
+    picked: Tensor | None = None
 
     def chunks(self, size: int) -> Iterator[slice]:
-        """Yield the keys in pieces of at most ``size``."""
+        """Yield the keys of the spans in pieces of at most ``size``."""
         for span in self.spans:
             for start in range(span.start, span.stop, size):
                 yield slice(start, min(start + size, span.stop))
@@ -72,6 +78,10 @@ class Plan(ABC):
     def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
         """Raise the scores (r, c) of inadmissible pairs beyond `FAR`, in place; some may be left for `admits`."""
 
+    def exclude_picked_(self, scores: Tensor, rows: slice | Tensor, picked: Tensor, block: Block) -> None:
+        """Do the same for keys that a block picks one by one."""
+        raise NotImplementedError
+
     def tiles(self, block: Block, columns: slice) -> Iterator[Tile] | None:
         """Yield the parts of a block's columns that hold admissible pairs; None: it is one part."""
         return None
@@ -84,15 +94,27 @@ class Plan(ABC):
         """Return which pairs of queries and keys, positions of one shape, are admissible among those not excluded."""
         return torch.ones_like(rows, dtype=torch.bool)
 
+    def _left(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield positions of queries and of keys, shape (p,), of the pairs that are not excluded, some at a time."""
+        for block in self.blocks:
+            n_rows = block.rows.stop - block.rows.start
+            for columns in block.chunks(COUNTED):
+                scores = torch.zeros(n_rows, columns.stop - columns.start, device=self.key_order.device)
+                self.exclude_(scores, block.rows, columns, block)
+                row, column = (scores < FAR).nonzero(as_tuple=True)
+                yield row + block.rows.start, column + columns.start
+            for picked in () if block.picked is None else block.picked.split(COUNTED):
+                scores = torch.zeros(n_rows, len(picked), device=self.key_order.device)
+                self.exclude_picked_(scores, block.rows, picked, block)
+                row, column = (scores < FAR).nonzero(as_tuple=True)
+                yield row + block.rows.start, picked[column]
+
     def count_pairs(self) -> int:
         """Return the number of admissible pairs."""
         total = torch.zeros((), dtype=torch.int64, device=self.key_order.device)
-        for block in self.blocks:
-            for columns in block.chunks(1 << 12):
-                shape = block.rows.stop - block.rows.start, columns.stop - columns.start
-                scores = torch.zeros(shape, device=self.key_order.device)
-                self.exclude_(scores, block.rows, columns, block)
-                total += (scores < FAR).sum()
+        for rows, columns in self._left():
+            for pairs in zip(rows.split(SETTLED), columns.split(SETTLED), strict=True):
+                total += self.admits(*pairs).sum()
         return int(total)
 
 
@@ -106,6 +128,11 @@ def cut(start: int, stop: int, size: int) -> Iterator[slice]:
 def at(values: Tensor, positions: Sequence[int]) -> Tensor:
     """Return the values at positions that the host knows."""
     return values[torch.tensor(positions, dtype=torch.int64, device=values.device)]
+
+
+def spread(width: int) -> int:
+    """Return how far apart rows of that width had better lie: an odd number of lines, or a cache holds few."""
+    return width + (LINE - width) % (2 * LINE)
 
 
 class DomainPlan(Plan):

@@ -10,9 +10,6 @@ from torch import Tensor
 
 from okapi.matching.calipers import Admissible, Calipers, Side
 from okapi.matching.matches import Matches
-from okapi.matching.plans import FAR, Plan
-
-KEYS, SETTLED = 1 << 12, 1 << 16  # keys of a block, and pairs of these, that are looked at together
 
 
 def removed(
@@ -51,7 +48,7 @@ def removed(
     def left(rule: str, threshold: str, stage: Calipers, columns: pd.DataFrame | None) -> None:
         admissible = stage.admissible(side, side, sample=sample)
         plans = (admissible.plan(1, *part) for part in strata(admissible, columns, columns))
-        pairs = sum(plan.count_pairs() if stage.outcome is None else count_settled(plan) for plan in plans)
+        pairs = sum(plan.count_pairs() for plan in plans)
         rows.append((rule, threshold, len(admissible.query_rows), len(admissible.key_rows), pairs))
 
     bare = replace(calipers, fixed=None, std=None, outcome=None)
@@ -72,19 +69,6 @@ def removed(
     n_keys = len(torch.unique(matches.key[matches.key >= 0]))
     rows.append((f"matched, k = {matches.k}", "", len(matches), n_keys, int((matches.key >= 0).sum())))
     return pd.DataFrame(rows, columns=["rule", "threshold", "queries", "keys", "pairs"])
-
-
-def count_settled(plan: Plan) -> int:
-    """Return the number of admissible pairs where some that are not excluded are left for `Plan.admits`."""
-    total = 0
-    for block in plan.blocks:
-        for columns in block.chunks(KEYS):
-            scores = torch.zeros(block.rows.stop - block.rows.start, columns.stop - columns.start)
-            plan.exclude_(scores, block.rows, columns, block)
-            row, column = (scores < FAR).nonzero(as_tuple=True)
-            pairs = zip((row + block.rows.start).split(SETTLED), (column + columns.start).split(SETTLED), strict=True)
-            total += sum(int(plan.admits(*part).sum()) for part in pairs)
-    return total
 
 
 def strata(

@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import Block, Plan, Scratch, Tile, cut
+from okapi.matching.plans import Block, Plan, Scratch, Tile, at, cut, spread
 
 ROWS = 4096  # at most 2**15 queries per block where key domains are searched one by one
 MIXED_ROWS = 128  # where they are searched together
@@ -16,6 +16,11 @@ MIXED_ROWS = 128  # where they are searched together
 TILE_FLOPS = 1.5e7
 PAIR_FLOPS = 200
 FEWEST_TILES, MOST_TILES = 4, 32
+TILED_SHARE = 0.4  # of the pairs, which several tiles of a domain look at, about
+PICK_FLOPS = 40  # what a number of a picked key costs
+PICKING_ROWS = 64  # queries that pick their keys together
+PICKED = 1 << 20  # scores compared at a time to pick keys
+SAMPLED = 512  # keys by which the number that would be picked is judged
 COUNTED = 4096  # keys counted at a time
 GATHERED = 1024  # keys whose scores are rearranged at a time
 ROUND = 16  # widths of tiles are multiples of this: the product is faster
@@ -44,7 +49,8 @@ class ScorePlan(Plan):
 
     Keys lie by domain b and in order of ``e[b]``. The condition on the key's domain then is a window: queries in order
     of their ``e[b]`` and the keys of b make a band, which tiles cover. Where that saves little, a domain's keys are one
-    tile; where domains have very few keys, they are searched together.
+    tile; where domains have very few keys, they are searched together. Queries to which the condition on their own
+    domain leaves few keys pick these instead.
 
     Pairs are excluded in float32, by squares, with thresholds so wide that no admissible pair is lost; `admits` is
     exact. Scores are kept times a power of two, so that what a square exceeds its limit by needs no factor to outdo
@@ -71,29 +77,35 @@ class ScorePlan(Plan):
         width: int,
     ) -> None:
         self.all_query_score, self.all_key_score, self.caliper = query_score, key_score, caliper
-        self.query_order = query_rows
-        self.query_domain = query_domain[query_rows]
-        self.query_group = torch.searchsorted(caliper.present, self.query_domain)
         self.scale = _scale(query_score, key_score)
-        self.query_score = (query_score[query_rows] * self.scale).float()
-        self.query_own = self.query_score.gather(1, self.query_domain[:, None])[:, 0]
         own = key_score[key_rows, key_domain[key_rows]]
         order = own.argsort(stable=True)
         order = order[key_domain[key_rows][order].argsort(stable=True)]
         self.key_order, self.key_own = key_rows[order], (own[order] * self.scale).float()
         self.key_domain = key_domain[self.key_order]
         # (A, n): the keys' score of each query domain
-        self.key_cross = torch.empty(len(caliper.present), len(self.key_order), device=key_score.device)
+        self.key_cross = torch.empty(len(caliper.present), spread(len(self.key_order)), device=key_score.device)
+        self.key_cross = self.key_cross[:, : len(self.key_order)]
         for part in cut(0, len(self.key_order), GATHERED):
             scores = columns(key_score.index_select(0, self.key_order[part]), caliper.present)
             self.key_cross[:, part] = (scores * self.scale).T
         self._set_limits()
 
-        self.n_tiles = self._tiles_per_domain(width)
+        self.n_tiles = self._tiles_per_domain(len(query_rows), width)
         self.tiles_cover_all = self.n_tiles == 1
+        own = query_score[query_rows, query_domain[query_rows]]
+        group = torch.searchsorted(caliper.present, query_domain[query_rows])
+        order, picky = self._picky_last((own * self.scale).float(), group, width)
+        self.query_order, self.query_group = query_rows[order], group[order]
+        self.query_domain = query_domain[self.query_order]
+        self.query_score = (query_score[self.query_order] * self.scale).float()
+        self.query_own = self.query_score.gather(1, self.query_domain[:, None])[:, 0]
+
         everything = (slice(0, len(self.key_order)),)
         size = ROWS if self.n_tiles else MIXED_ROWS
-        self.blocks = [Block(rows, everything) for rows in cut(0, len(query_rows), size)]
+        n_others = len(order) - sum(picky)
+        self.tiled = [Block(rows, everything) for rows in cut(0, n_others, size)]
+        self.blocks = self.tiled + self._picking_blocks(n_others, picky)
         if self.n_tiles:
             self.score_by_key = self.query_score.T.contiguous()
             self._set_windows()
@@ -106,6 +118,7 @@ class ScorePlan(Plan):
         self.slack = 4 * torch.finfo(torch.float32).eps * LARGEST
         of_query, of_key = (limit * self.scale + self.slack for limit in (self.caliper.of_query, self.caliper.of_key))
         own = self.caliper.present[:, None]
+        self.widest = (of_query.amax(1) + self.slack).float()
         self.less_query, self.less_key = of_query.square().neg_().float(), of_key.square().neg_().float()
         self.less_key.scatter_(1, own, torch.inf)
         self.of_key_by_key = of_key.scatter(1, own, -LARGEST).float().T.contiguous()
@@ -113,13 +126,60 @@ class ScorePlan(Plan):
         widest = max(float(limit.amax()) if limit.numel() else 0.0 for limit in (of_query, of_key))
         self.doubt = -8 * self.slack * min(widest, 2 * LARGEST)  # an excess above is settled by `admits`
 
-    def _tiles_per_domain(self, width: int) -> int:
+    def _picky_last(self, own: Tensor, group: Tensor, width: int) -> tuple[Tensor, list[int]]:
+        """Return an order of the queries, and how many of each group, at its end, pick their keys.
+
+        A query's score of its own domain can be so high that few keys come near. The highest of a domain then share the
+        keys that reach the lowest of them, as many queries as saves most. How many keys that are is judged by a sample.
+        """
+        n_groups = len(self.caliper.present)
+        if not self.n_tiles:
+            return torch.arange(len(own), device=own.device), [0] * n_groups
+        lowest = own - self.widest.index_select(0, group)
+        order = lowest.argsort(descending=True)
+        order = order[group[order].argsort(stable=True)]
+        lowest, group = lowest[order], group[order]
+        sample = self.key_cross[:, :: max(1, len(self.key_order) // SAMPLED)]
+        reached = [sample.index_select(0, group[i]) >= lowest[i, None] for i in cut(0, len(order), ROWS)]
+        share = torch.cat([some.float().mean(1) for some in reached])
+        rank = torch.arange(1, len(order) + 1, device=own.device) - torch.searchsorted(group, group)
+
+        pair = 2 * width + PAIR_FLOPS
+        tiled = rank * pair * (1 if self.tiles_cover_all else TILED_SHARE)
+        picked = share * (rank * pair + width * PICK_FLOPS) + TILE_FLOPS / max(1, len(self.key_order))
+        best = own.new_zeros(n_groups).scatter_reduce(0, group, tiled - picked, "amax")
+        most = torch.where((tiled - picked == best[group]) & (tiled > picked), rank, 0)
+        count = rank.new_zeros(n_groups).scatter_reduce(0, group, most, "amax")
+        picks = rank <= count[group]
+        last = picks.int().argsort(stable=True)
+        self.lowest = lowest[last]
+        return order[last], count.tolist()
+
+    def _picking_blocks(self, start: int, counts: list[int]) -> list[Block]:
+        """Return blocks of the queries from ``start`` on, so many of each group, with the keys that they pick."""
+        rows: list[slice] = []
+        groups: list[int] = []
+        for group, count in enumerate(counts):
+            rows += cut(start, start + count, PICKING_ROWS)
+            groups += [group] * (len(rows) - len(groups))
+            start += count
+        self.picking_group = {block.start: group for block, group in zip(rows, groups, strict=True)}
+        if not rows:
+            return []
+        lowest = at(self.lowest, [block.stop - 1 for block in rows])
+        picked: list[Tensor] = []
+        for part in cut(0, len(rows), max(1, PICKED // len(self.key_order))):
+            reached = at(self.key_cross, groups[part]) >= lowest[part, None]
+            picked += reached.nonzero()[:, 1].split(reached.sum(1).tolist())
+        return [Block(block, picked=keys) for block, keys in zip(rows, picked, strict=True)]
+
+    def _tiles_per_domain(self, n_queries: int, width: int) -> int:
         """Return how many tiles cover a key domain best; 0: domains are so small that they are searched together.
 
         Of a domain's pairs t tiles look at a share of about 1/t plus that of the window, at the cost of t tiles.
         """
         n_domains = max(1, len(torch.unique(self.key_domain)))
-        pairs = min(ROWS, len(self.query_order)) * len(self.key_order) / n_domains
+        pairs = min(ROWS, n_queries) * len(self.key_order) / n_domains
         tiles = (pairs * (2 * width + PAIR_FLOPS) / TILE_FLOPS) ** 0.5
         return min(MOST_TILES, round(tiles)) if tiles >= FEWEST_TILES else int(tiles >= 1)
 
@@ -133,10 +193,10 @@ class ScorePlan(Plan):
         self.domain_spans = torch.stack([domains, stop - counts, stop], 1).tolist()
         self.orders: list[Tensor] = []
         self.tile_rows: list[list[slice]] = []
-        if self.n_tiles == 1:
+        if self.n_tiles == 1 or not self.tiled:
             return
         bounds = []
-        for block in self.blocks:
+        for block in self.tiled:
             order, first, last = (torch.stack(x) for x in zip(*self._windows(block), strict=True))
             tile_rows = list(cut(0, order.shape[1], -(-order.shape[1] // self.n_tiles)))
             bounds += [torch.stack([first[:, rows].amin(1), last[:, rows].amax(1)], 1) for rows in tile_rows]
@@ -161,7 +221,7 @@ class ScorePlan(Plan):
         return self._tiles(block, columns) if self.n_tiles else None
 
     def _tiles(self, block: Block, columns: slice) -> Iterator[Tile]:
-        number = self.blocks.index(block)
+        number = self.tiled.index(block)
         own, group = self.query_own[block.rows], self.query_group[block.rows]
         everyone = torch.arange(len(own), device=own.device)
         for place, (domain, start, stop) in enumerate(self.domain_spans):
@@ -192,6 +252,17 @@ class ScorePlan(Plan):
     def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
         """See `Plan`. An excess is quicker than a mask."""
         torch.maximum(scores, self._excess(rows, columns), out=scores)
+
+    def exclude_picked_(self, scores: Tensor, rows: slice | Tensor, picked: Tensor, block: Block) -> None:
+        """See `Plan`. Queries that pick are of one domain."""
+        group, key_domain = self.picking_group[block.rows.start], self.key_domain.index_select(0, picked)
+        excess = _larger_excess(
+            self.key_cross[group].index_select(0, picked) - self.query_own[rows, None],
+            self.less_query[group].index_select(0, key_domain),
+            self.query_score[rows].index_select(1, key_domain).sub_(self.key_own.index_select(0, picked)),
+            self.less_key[group].index_select(0, key_domain),
+        )
+        torch.maximum(scores, excess, out=scores)
 
     def _excess(self, rows: slice | Tensor, columns: slice) -> Tensor:
         """Return by how much the larger of a pair's two squared differences exceeds its limit, shape (r, c)."""

@@ -13,15 +13,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import FAR, Block, Plan, Tile
+from okapi.matching.plans import FAR, Block, Plan, Tile, spread
 
 MARGIN = 2  # candidates fetched beyond k, and one more
 LONG = 512  # for each so many columns: the longer the sums, the larger their error
 PRODUCT = 2048  # keys per matrix product
 PANEL = 1 << 22  # scores of a block kept at a time: they stay in the cache until the best are selected
-LINE = 16  # scores in a line of the cache: rows lie an odd number of lines apart, or they would share places in it
 GROUP = 8  # scores of which the smallest is found before any are selected
 NARROW = 64  # scores for each that is wanted up to which topk, which keeps a heap from here on, is quicker
+SHORT = 1 << 16  # scores in all up to which it is, too
 PIECE = 1 << 17  # numbers handled at a time in float64: they stay in the cache
 FEW = 128  # queries up to which all scores are quicker to have than a sorted copy of the keys
 EPSILON = torch.finfo(torch.float32).eps / 2
@@ -126,9 +126,9 @@ class Search:
         where = torch.full((n_rows, fetch), -1, device=self.q_sorted.device)
         for block, at in self._blocks(rows):
             in_block = block.rows if rows is None else rows[at]
-            for number, columns in enumerate(block.chunks(self._panel_width(at))):
-                score, position = _smallest(self._panel(block, in_block, columns), fetch)
-                position += columns.start
+            for number, (panel, keys) in enumerate(self._panels(block, in_block)):
+                score, position = _smallest(panel, fetch)
+                position = keys[position]
                 if number:
                     score = torch.cat([best[at], score], 1)
                     position = torch.cat([where[at], position], 1)
@@ -149,15 +149,35 @@ class Search:
             if start < stop:
                 yield block, slice(start, stop)
 
-    def _panel_width(self, rows: slice) -> int:
-        fit = PANEL // int(rows.stop - rows.start)
-        return max(2 * PRODUCT, fit - fit % PRODUCT)
+    def _panels(self, block: Block, rows: slice | Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield ``|k|^2 / 2 - q.k``, beyond `FAR` where a pair is inadmissible, and the positions of the keys.
+
+        The scores are valid until the next are asked for.
+        """
+        fit = PANEL // (rows.stop - rows.start if isinstance(rows, slice) else len(rows))
+        for columns in block.chunks(max(2 * PRODUCT, fit - fit % PRODUCT)):
+            keys = torch.arange(columns.start, columns.stop, device=self.q_sorted.device)
+            yield self._panel(block, rows, columns), keys
+        if block.picked is not None:
+            for keys in block.picked.split(max(PRODUCT, PANEL // self.q_sorted.shape[1])):
+                yield self._picked_panel(block, rows, keys), keys
+
+    def _picked_panel(self, block: Block, rows: slice | Tensor, picked: Tensor) -> Tensor:
+        q = self.q_sorted[rows]
+        panel = self._scratch("panel", len(q), len(picked))
+        if self.table is None:
+            keys = self._scratch("keys", len(picked), q.shape[1])
+            torch.index_select(self.k_sorted, 0, picked, out=keys)
+            torch.addmm(self.half_norm.index_select(0, picked), q, keys.T, alpha=-1, out=panel)
+        else:
+            torch.index_select(self.table[rows], 1, picked, out=panel)
+        self.plan.exclude_picked_(panel, rows, picked, block)
+        return panel
 
     def _panel(self, block: Block, rows: slice | Tensor, columns: slice) -> Tensor:
-        """Return ``|k|^2 / 2 - q.k``, beyond `FAR` where a pair is inadmissible; valid until the next call."""
         n_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         width = columns.stop - columns.start
-        panel = self._scratch("panel", n_rows, width + (LINE - width) % (2 * LINE))[:, :width]
+        panel = self._scratch("panel", n_rows, spread(width))[:, :width]
         tiles = self.plan.tiles(block, columns) if isinstance(rows, slice) else None
         if tiles is not None and not self.plan.tiles_cover_all:
             self._fill_tiles(panel, block, columns, tiles)
@@ -259,12 +279,11 @@ class Search:
         limit = torch.nextafter(limit, torch.full_like(limit, torch.inf)).clamp_(max=FAR / 2)
         found = _Nearest(len(rows), k, rows.device)
         for block, at in self._blocks(rows):
-            for columns in block.chunks(self._panel_width(at)):
-                near = self._panel(block, rows[at], columns) <= limit[at, None]
-                row, column = near.nonzero(as_tuple=True)
-                admitted = self.plan.admits(rows[at][row], column + columns.start)
-                row, column = row[admitted], column[admitted]
-                index = self.plan.key_order[column + columns.start]
+            for panel, keys in self._panels(block, rows[at]):
+                row, column = (panel <= limit[at, None]).nonzero(as_tuple=True)
+                position = keys[column]
+                admitted = self.plan.admits(rows[at][row], position)
+                row, index = row[admitted], self.plan.key_order[position[admitted]]
                 distance = self._squared_distance(rows[at][row], index[:, None])[:, 0]
                 found.add(row + at.start, distance, index)
         return found.table()
@@ -314,7 +333,7 @@ def _smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     selected first, in the same way, then columns of these few.
     """
     width = scores.shape[1]
-    if width <= NARROW * count:
+    if width <= NARROW * count or scores.numel() <= SHORT:
         value, column = scores.topk(min(count, width), dim=1, largest=False)
         return value, column
     n_groups = width // GROUP
