@@ -3,7 +3,7 @@
 DATA is a folder that holds some of these; what is not there is passed over:
 
 - ``digits/mnist10k.npz`` (x, y) and ``digits/usps.npz`` (train_data, train_target, test_data, test_target); a third
-  source comes with scikit-learn. OUT gets ``digits.npz``: x (n, 1, 28, 28) in [0, 1], y, domain, id.
+  source comes with scikit-learn. OUT gets ``digits.npz``: x (n, 1, 16, 16) in [0, 1], y, domain, id.
 - ``lsms_poverty.npz`` (hist, y, country, lat, lon). OUT gets ``lsms.npz``: x (n, 816), the histogram of each band as
   shares, y, country, lat, lon, id.
 - ``sentiment7.csv.gz`` (domain, label, text). OUT gets ``sentiment.csv``, with an id and without the domain blog, which
@@ -27,7 +27,7 @@ from torch.nn.functional import interpolate
 
 from okapi.training.files import replacing
 
-SIDE = 28
+SIDE = 16
 FEATURES = 256
 TOKENS = 256
 
@@ -128,7 +128,7 @@ def _there(*paths: Path) -> bool:
 
 
 def _resized(pictures: np.ndarray) -> np.ndarray:
-    """Return pictures (n, H, W) as (n, 1, 28, 28), float16."""
+    """Return pictures (n, H, W) as (n, 1, 16, 16), float16."""
     given = torch.from_numpy(pictures.astype(np.float32))[:, None]
     return interpolate(given, size=(SIDE, SIDE), mode="bilinear", align_corners=False).numpy().astype(np.float16)
 

@@ -10,7 +10,7 @@ from okapi.data.dataset import DATA
 from okapi.data.formats import TableError
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.task import Task
-from okapi.data.views import Noise, Views
+from okapi.data.views import Affine, Compose, Noise, Views
 
 ARRAYS = {
     "x": np.arange(24.0).reshape(6, 4),
@@ -46,6 +46,20 @@ def test_arrays_of_other_tasks(tmp_path: Path):
     assert (data.task, data.target.dtype) == (Task("multilabel", 3), torch.float32)
     sets = np.array([[True, False, True]] * 6)
     assert arrays_dataset(saved(tmp_path, domain=sets)).domain_names == ("0", "1", "2")
+
+
+def test_views_are_noise_after_a_warp(tmp_path: Path):
+    pictures = saved(tmp_path, x=np.ones((6, 1, 8, 8)))
+    views = arrays_dataset(replace(pictures, train_noise=0.1, train_warp=0.2, strong_warp=0.4)).views
+    weak, strong = (
+        Affine(degrees=angle, shear=angle, scale=scale, translate=move)
+        for angle, scale, move in ((np.degrees(0.1), (0.8, 1.2), 0.1), (np.degrees(0.2), (0.6, 1.4), 0.2))
+    )
+    assert views == Views(labelled=Compose((weak, Noise(0.1))), unlabelled=Compose((weak, Noise(0.1))), strong=strong)
+    with pytest.raises(TableError, match=r"array 'x' must be pictures .* its shape is \(6, 4\)"):
+        arrays_dataset(replace(saved(tmp_path), strong_warp=0.1))
+    with pytest.raises(ValueError, match="train_warp must be at least 0 and less than 1, got"):
+        replace(pictures, train_warp=1.0)
 
 
 ARRAY_ERRORS = {

@@ -5,13 +5,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from okapi.data.arrays import from_arrays
 from okapi.data.batches import Batch, Samples
 from okapi.data.dataset import Dataset
 from okapi.data.loading import Batches, batch_loader, evaluation_batches, view_generators
 from okapi.data.samplers import Stream
 from okapi.data.sites import sites_dataset
 from okapi.data.task import Task
-from okapi.data.views import Noise, Views
+from okapi.data.views import Affine, Compose, Noise, Transform, Views, can_draw
 
 SITES = sites_dataset()
 # Python warns of forking while other libraries' threads run; workers of a loader use none of them.
@@ -182,12 +183,26 @@ def test_a_generator_is_wound_to_each_row_whatever_was_drawn_before():
     assert drawn[1] == np.random.Generator(philox).random(3).tolist()
 
 
-@pytest.mark.parametrize("shape", [(), (4,), (1, 3, 3)])
-def test_noise_of_a_batch_is_that_of_its_samples_one_by_one(shape: tuple[int, ...]):
-    samples, noise = torch.rand(5, *shape), Noise(0.3)
-    together = noise.of_rows(samples, view_generators(0, 1, range(5), 0))
-    alone = [noise(sample, rng) for sample, rng in zip(samples, view_generators(0, 1, range(5), 0), strict=True)]
-    assert torch.equal(together, torch.stack(alone))
+AFFINE = Affine(degrees=30, shear=10, scale=(0.6, 1.5), translate=0.3)
+
+
+@pytest.mark.parametrize(
+    ("transform", "shape"),
+    [
+        (Noise(0.3), (4,)),
+        (Noise(0.3), (1, 3, 3)),
+        (AFFINE, (2, 9, 7)),
+        (Compose((AFFINE, Noise(0.3), AFFINE)), (2, 9, 7)),
+    ],
+)
+def test_views_drawn_together_are_those_of_samples_one_by_one(transform: Transform, shape: tuple[int, ...]):
+    views, samples = Views(labelled=transform), torch.rand(5, *shape)
+    data = from_arrays(samples, np.arange(5), domain=np.zeros(5, dtype=int), split=5 * ["train"], views=views)
+    batch = Batches(data, labelled=Stream(np.arange(5), 5, 0), seed=3)[1].labelled
+    assert can_draw(transform)
+    for row, seen in zip(batch.id.tolist(), batch.inputs, strict=True):
+        (rng,) = view_generators(3, 1, [row], 0)
+        assert torch.equal(seen, transform(samples[row], rng))
 
 
 @forks

@@ -4,6 +4,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import degrees
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from okapi.data.formats import TableError, listed
 from okapi.data.splits import Splits, SplitSettings, by_column, names_of, warn_of_seen_domains
 from okapi.data.task import Kind, Task
-from okapi.data.views import Noise, Views
+from okapi.data.views import Affine, Compose, Noise, Transform, Views
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset
@@ -59,6 +60,9 @@ class ArraysSettings(SplitSettings):
         as the style of drawings from their features. Not for numbers that differ between domains as a whole.
     train_noise, strong_noise : float
         Standard deviation of the noise that is added to all training samples and to the strong view.
+    train_warp, strong_warp : float
+        How far pictures (channels, H, W) are distorted, at most: by 0.2 they grow or shrink by that share, move by half
+        of it along each side and turn and lean by half of it in radians.
     """
 
     name: ClassVar[str] = "arrays"
@@ -76,9 +80,14 @@ class ArraysSettings(SplitSettings):
     centre: Literal["domain"] | None = None
     train_noise: float = 0.0
     strong_noise: float = 0.0
+    train_warp: float = 0.0
+    strong_warp: float = 0.0
 
     def __post_init__(self) -> None:
         SplitSettings.__post_init__(self)
+        for name in ("train_warp", "strong_warp"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
         if self.split is not None and (self.held_out or self.validation or self.group):
             raise ValueError("split names an array, so held_out, validation and group must be empty; or set it to null")
 
@@ -94,6 +103,9 @@ def arrays_dataset(settings: ArraysSettings) -> "Dataset":
     _check_rows(arrays, called, str(path))
     if settings.domains:
         arrays = _of_domains(arrays, called["domain"], names_of(settings.domains))
+    shape = arrays["inputs"].shape
+    if (settings.train_warp or settings.strong_warp) and len(shape) != 4:
+        raise TableError(f"{called['inputs']} must be pictures (n, channels, H, W) to be warped, its shape is {shape}")
     given = arrays.get("split")
     arrays["split"] = _split(arrays, called, settings, str(path))
     dataset = _assemble(
@@ -101,7 +113,7 @@ def arrays_dataset(settings: ArraysSettings) -> "Dataset":
         called,
         settings.task,
         settings.outputs,
-        noise_views(settings.train_noise, settings.strong_noise),
+        simple_views((settings.train_noise, settings.train_warp), (settings.strong_noise, settings.strong_warp)),
         str(path),
     )
     if given is not None:
@@ -150,10 +162,18 @@ def from_arrays(
     return _assemble(arrays, called, task, outputs, views or Views(), "")
 
 
-def noise_views(train: float, strong: float) -> Views:
-    """Return views that add noise of these standard deviations; none where it is 0."""
-    first = Noise(train) if train else None
-    return Views(labelled=first, unlabelled=first, strong=Noise(strong) if strong else None)
+def simple_views(train: tuple[float, float], strong: tuple[float, float]) -> Views:
+    """Return views with noise of a standard deviation, after a warp; none where both are 0."""
+    first = _simple_view(*train)
+    return Views(labelled=first, unlabelled=first, strong=_simple_view(*strong))
+
+
+def _simple_view(noise: float, warp: float) -> Transform | None:
+    angle = degrees(warp / 2)
+    affine = Affine(degrees=angle, shear=angle, scale=(1 - warp, 1 + warp), translate=warp / 2)
+    if warp and noise:
+        return Compose((affine, Noise(noise)))
+    return affine if warp else Noise(noise) if noise else None
 
 
 def _assemble(

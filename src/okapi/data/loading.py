@@ -12,7 +12,7 @@ from torch.utils.data import Dataset as MapDataset
 from okapi.data.batches import Batch, Inputs, Samples
 from okapi.data.dataset import Dataset
 from okapi.data.samplers import Integers, Stream
-from okapi.data.views import Noise, Transform
+from okapi.data.views import Transform, can_draw
 
 Strong: TypeAlias = Literal["none", "unlabelled", "all"]
 _Item = TypeVar("_Item")
@@ -98,8 +98,9 @@ class Batches(MapDataset[Batch]):
             return self.dataset.read(rows)
         generators = view_generators(self.seed, step, rows.tolist(), kind)
         only = transforms[0]
-        if isinstance(only, Noise) and all(transform is only for transform in transforms):
-            return only.of_rows(_tensor(self.dataset.read(rows), rows[0]), generators)
+        if all(transform is only for transform in transforms) and can_draw(only):
+            samples = _tensor(self.dataset.read(rows), rows[0])
+            return only.of_rows(samples, [only.draw(samples.shape[1:], generator) for generator in generators])
         distorted: list[Inputs] = []
         for row, transform, generator in zip(rows.tolist(), transforms, generators, strict=True):
             sample = _tensor(self.dataset.sample(row), row)

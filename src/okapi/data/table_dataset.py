@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from okapi.data.arrays import noise_views
+from okapi.data.arrays import simple_views
 from okapi.data.columns import (
     categories,
     check_names,
@@ -181,7 +181,7 @@ class TableRows:
         split = self._split(domain, domain_names, labelled)
         target, class_names = self._target(split, labelled)
         width = 1 if target.ndim == 1 else target.shape[1]
-        views = noise_views(settings.train_noise, settings.strong_noise)
+        views = simple_views((settings.train_noise, 0.0), (settings.strong_noise, 0.0))
         if settings.image is not None:
             views = picture_views(settings, *settings.normalisation)
         dataset = Dataset(

@@ -1,8 +1,8 @@
 """Distorted views of a sample: small transforms of pictures of any number of channels, drawn from a given generator."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -12,6 +12,16 @@ from torch.nn import functional
 
 Transform: TypeAlias = Callable[[Tensor, np.random.Generator], Tensor]
 """Takes one sample and a source of chance, and returns the sample distorted; never changes the one it was given."""
+
+
+class Drawing(Protocol):
+    """A transform that can draw for one sample after another and then distort all at once, which is faster."""
+
+    def draw(self, shape: torch.Size, rng: np.random.Generator) -> Any:
+        """Return what chance says to a sample of that shape."""
+
+    def of_rows(self, samples: Tensor, drawn: Sequence[Any]) -> Tensor:
+        """Return samples, row below row, each distorted as was drawn for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +60,17 @@ class Compose:
             sample = transform(sample, rng)
         return sample
 
+    def draw(self, shape: torch.Size, rng: np.random.Generator) -> list[Any]:
+        """Return what chance says to each transform, where all can draw."""
+        return [transform.draw(shape, rng) for transform in self.transforms if can_draw(transform)]
+
+    def of_rows(self, samples: Tensor, drawn: Sequence[list[Any]]) -> Tensor:
+        """Return many samples after all transforms."""
+        drawing = [transform for transform in self.transforms if can_draw(transform)]
+        for transform, its in zip(drawing, zip(*drawn, strict=True), strict=True):
+            samples = transform.of_rows(samples, its)
+        return samples
+
 
 @dataclass(frozen=True)
 class Shift:
@@ -62,7 +83,7 @@ class Shift:
 
     def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the picture moved."""
-        height, width = _sides(sample)
+        height, width = _sides(sample.shape)
         top, left = (int((2 * self.pixels + 1) * chance) for chance in rng.random(2))
         padded = functional.pad(sample, 4 * [self.pixels], mode="replicate")
         return padded[..., top : top + height, left : left + width]
@@ -79,14 +100,15 @@ class Noise:
 
     def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the sample with noise."""
-        return self.of_rows(sample[None], [rng])[0]
+        return self.of_rows(sample[None], [self.draw(sample.shape, rng)])[0]
 
-    def of_rows(self, samples: Tensor, generators: Iterable[np.random.Generator]) -> Tensor:
-        """Return many samples, row below row, each with noise of a generator of its own: faster than one by one."""
-        noise = np.empty(samples.shape, dtype=np.float32)
-        for row, rng in enumerate(generators):
-            rng.standard_normal(out=noise[row : row + 1], dtype=np.float32)
-        return torch.add(samples, torch.from_numpy(noise).to(samples.dtype), alpha=self.std)
+    def draw(self, shape: torch.Size, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Return the noise of a sample."""
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    def of_rows(self, samples: Tensor, drawn: Sequence[NDArray[np.float32]]) -> Tensor:
+        """Return many samples with the noise of each."""
+        return torch.add(samples, torch.from_numpy(np.stack(drawn)).to(samples.dtype), alpha=self.std)
 
 
 @dataclass(frozen=True)
@@ -129,7 +151,7 @@ class Erase:
 
     def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the picture without what the rectangle covers."""
-        height, width = _sides(sample)
+        height, width = _sides(sample.shape)
         tall, wide, down, right = rng.random(4)
         rows, columns = round(tall * self.most * height), round(wide * self.most * width)
         top, left = int(down * (height - rows + 1)), int(right * (width - columns + 1))
@@ -149,7 +171,7 @@ class Flip:
 
     def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the picture, mirrored or as it is."""
-        _sides(sample)
+        _sides(sample.shape)
         return sample.flip(self.dim) if rng.random() < 0.5 else sample
 
 
@@ -168,7 +190,7 @@ class Cutout:
 
     def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the picture without what the square covers."""
-        height, width = _sides(sample)
+        height, width = _sides(sample.shape)
         size, down, right = rng.random(3)
         half = size * self.most * width / 2
         top, bottom, left, right = (
@@ -203,29 +225,51 @@ class Affine:
 
     def __call__(self, sample: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the picture turned, scaled, sheared and moved; every pixel is one of the picture's, or 0."""
+        return self.of_rows(sample[None], [self.draw(sample.shape, rng)])[0]
+
+    def draw(self, shape: torch.Size, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return where the pixels of a picture come from: a matrix (2, 3)."""
         angle, lean = np.deg2rad(rng.uniform(-1, 1, 2) * (self.degrees, self.shear))
         factor = rng.uniform(*self.scale)
-        sides = np.array(_sides(sample)[::-1])
-        move = np.rint(rng.uniform(-1, 1, 2) * self.translate * sides)
+        move = np.rint(rng.uniform(-1, 1, 2) * self.translate * _sides(shape)[::-1])
         cos, sin = np.cos(angle), np.sin(angle)
         turn = factor * np.array([[cos, -sin], [sin, cos]]) @ [[1, -np.tan(lean)], [0, 1]]
-        return moved(sample, turn, move)
+        return _origins(shape, turn, move)
+
+    def of_rows(self, samples: Tensor, drawn: Sequence[NDArray[np.float64]]) -> Tensor:
+        """Return many pictures, each with the pixels from where it was drawn."""
+        return _gathered(samples, np.stack(drawn))
 
 
 def moved(sample: Tensor, turn: NDArray[np.float64], move: NDArray[np.float64]) -> Tensor:
     """Return a picture whose pixel at (x, y) = p, from the middle, has gone to ``turn @ p + move``; the rest is 0."""
-    half = np.array(_sides(sample)[::-1]) / 2
-    back = np.linalg.inv(turn)  # asked of every pixel is where it came from, in units of half a side
-    theta = np.concatenate([back * half, -back @ move[:, None]], axis=1) / half[:, None]
-    size = [1, *sample.shape]
-    grid = functional.affine_grid(torch.from_numpy(theta)[None].to(sample.dtype), size, align_corners=False)
-    return functional.grid_sample(sample[None], grid, mode="nearest", align_corners=False)[0]
+    return _gathered(sample[None], _origins(sample.shape, turn, move)[None])[0]
 
 
-def _sides(sample: Tensor) -> tuple[int, int]:
-    if sample.ndim != 3:
-        raise ValueError(f"a picture (channels, H, W) is wanted, got a sample of shape {tuple(sample.shape)}")
-    return sample.shape[1], sample.shape[2]
+def _origins(shape: torch.Size, turn: NDArray[np.float64], move: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the matrix (2, 3) that tells every pixel where it came from, in units of half a side."""
+    half = np.array(_sides(shape)[::-1]) / 2
+    back = np.linalg.inv(turn)
+    return np.concatenate([back * half, -back @ move[:, None]], axis=1) / half[:, None]
+
+
+def _gathered(samples: Tensor, origins: NDArray[np.float64]) -> Tensor:
+    """Return pictures (n, channels, H, W) with the pixels from where matrices (n, 2, 3) say."""
+    grid = functional.affine_grid(torch.from_numpy(origins).to(samples.dtype), list(samples.shape), align_corners=False)
+    return functional.grid_sample(samples, grid, mode="nearest", align_corners=False)
+
+
+def can_draw(transform: Transform | None) -> TypeGuard[Drawing]:
+    """Return whether a transform can draw apart from distorting."""
+    if isinstance(transform, Compose):
+        return all(map(can_draw, transform.transforms))
+    return isinstance(transform, Noise | Affine)
+
+
+def _sides(shape: torch.Size) -> tuple[int, int]:
+    if len(shape) != 3:
+        raise ValueError(f"a picture (channels, H, W) is wanted, got a sample of shape {tuple(shape)}")
+    return shape[1], shape[2]
 
 
 def _check(name: str, value: float, good: bool, wanted: str) -> None:
