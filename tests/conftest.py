@@ -3,11 +3,13 @@
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+from tests.training.runs import environment
 
 # The problems of the tests are small: threads that wait for one another would cost more than they save.
 torch.set_num_threads(1)
@@ -37,3 +39,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def quick_start(tmp_path_factory) -> Iterator[None]:
+    """Let processes start quickly, and not wait for one another."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(tmp_path_factory.mktemp("environment")).items():
+            patch.setenv(name, value)
+        yield

@@ -6,29 +6,22 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.benchmark.small import write_configs
-from tests.training.runs import environment
 
 from okapi.benchmark import make_grid
 from okapi.benchmark.engines import Local, Started
 from okapi.benchmark.worker import Job
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="runs are forked on Linux only")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="runs are forked on Linux only"),
+    pytest.mark.usefixtures("quick_start"),
+]
 ENDLESS = [("training.steps", "1000000"), ("training.checkpoint_every", "20"), ("training.validate_every", "1000000")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_start(tmp_path_factory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(tmp_path_factory.mktemp("environment")).items():
-            patch.setenv(name, value)
-        patch.setenv("LOKY_MAX_CPU_COUNT", "1")
-        yield
 
 
 @pytest.fixture(scope="module")

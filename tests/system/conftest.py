@@ -1,7 +1,11 @@
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 
 import pytest
+from tests.training.runs import SERVER, Forked, environment
+
+IMPORTS = ["okapi.benchmark.worker", "okapi.cli", "okapi.report.live"]
 
 ARGUMENTS = [
     "--headless",
@@ -13,6 +17,17 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+@pytest.fixture(scope="session")
+def fork(tmp_path_factory) -> Callable[..., Forked]:
+    """Return what starts ``okapi`` in a process that need not import anything."""
+    SERVER.set_forkserver_preload(IMPORTS)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(tmp_path_factory.mktemp("environment")).items():
+            patch.setenv(name, value)
+        forkserver.ensure_running()
+    return Forked
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.benchmark.small import benchmark, write_configs
-from tests.training.runs import environment, wait_for
+from tests.training.runs import held, wait_for
 
 from okapi.benchmark import Running, SlurmSettings, make_grid, read_results, run_benchmark
 from okapi.benchmark.engines import Slurm
@@ -23,6 +21,7 @@ from okapi.benchmark.plan import settle
 from okapi.benchmark.worker import Job
 from okapi.cli import main
 
+pytestmark = pytest.mark.usefixtures("quick_start")
 LONG = [("training.steps", "200"), ("training.checkpoint_every", "40"), ("training.validate_every", "100")]
 
 
@@ -31,18 +30,11 @@ def configs(tmp_path_factory) -> Path:
     return write_configs(tmp_path_factory.mktemp("configs"))
 
 
-@pytest.fixture(autouse=True)
-def quick_start(tmp_path_factory, monkeypatch) -> None:
-    for name, value in environment(tmp_path_factory.mktemp("environment")).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # threads that wait for one another would cost more than they save
-
-
 def in_the_middle(run: Path) -> bool:
     return any((run / "checkpoints").glob("step-*")) and not (run / "results.json").exists()
 
 
-def test_interrupted_and_killed_it_goes_on_and_repeats_nothing(configs, tmp_path, capsys):
+def test_interrupted_and_killed_it_goes_on_and_repeats_nothing(configs, tmp_path, capsys, fork):
     out = tmp_path / "out"
     words = ["benchmark", configs, "--methods", "erm", "--seeds", "2", "--workers", "1", "--out", out]
     words = [str(word) for word in (*words, *(word for key, value in LONG for word in (f"--{key}", value)))]
@@ -53,7 +45,7 @@ def test_interrupted_and_killed_it_goes_on_and_repeats_nothing(configs, tmp_path
     assert "okapi: stopped; 0 of 2 runs are finished, those begun have written a checkpoint. The same command" in errors
     assert in_the_middle(first)
 
-    process = subprocess.Popen([sys.executable, "-m", "okapi", *words], stderr=subprocess.PIPE, text=True)
+    process = fork(*words)
     wait_for(process, lambda: in_the_middle(second))
     (worker,) = psutil.Process(process.pid).children()
     process.kill()
@@ -158,13 +150,9 @@ def slurm_commands(folder: Path) -> Path:
 def test_two_benchmarks_do_not_share_a_folder(configs, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
-    holder = "import sys, fcntl; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
-    command = [sys.executable, "-c", holder, str(out / ".lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        process.stdout.readline()
+    with held(out / ".lock"):
         assert main(["benchmark", str(configs), "--methods", "erm", "--out", str(out)]) == 2
-        assert f"{out} is being benchmarked by another process" in capsys.readouterr().err
-        process.communicate("\n")
+    assert f"{out} is being benchmarked by another process" in capsys.readouterr().err
 
 
 def run(*words: object) -> int:

@@ -14,7 +14,7 @@ SHORT = {"steps": 6, "labelled_batch": 8, "unlabelled_batch": 8, "validate_every
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> Path:
+def demo(tmp_path_factory, quick_start) -> Path:
     """The folder of a demonstration, with what it printed."""
     out = tmp_path_factory.mktemp("demo") / "demo"
     words = [word for key, value in SHORT.items() for word in (f"--training.{key}", str(value))]

@@ -2,15 +2,13 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from tests.training.runs import end, environment, wait_for
+from tests.training.runs import end, held, wait_for
 
 from okapi.cli import main
 
@@ -76,25 +74,19 @@ def _targets(path: Path) -> "pd.Series[str]":
         return pd.Series(file["y"], index=file["id"])
 
 
-def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(run: Path, tmp_path: Path):
-    env = environment(tmp_path)
+def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(run: Path, tmp_path: Path, fork):
     out, parts, whole = tmp_path / "z.parquet", tmp_path / "z.parquet.parts", tmp_path / "whole.parquet"
     slowly = ["--batch-size", 1]  # so that there is something to kill
     assert okapi("embed", run, "--out", whole, *slowly) == 0
 
-    def start() -> subprocess.Popen[str]:
-        words = [sys.executable, "-m", "okapi", "embed", run, "--out", out, *slowly]
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([*map(str, words)], env=env, text=True, start_new_session=True, **streams)
-
-    process = start()
+    process = fork("embed", run, "--out", out, *slowly)
     wait_for(process, lambda: len(list(parts.glob("*.npy"))) >= 2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not out.exists()
     kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npy")}
-    process = start()
+    process = fork("embed", run, "--out", out, *slowly)
     wait_for(process, lambda: len(list(parts.glob("*.npy"))) > len(kept) or out.exists())
     for name, when in kept.items():
         chunk = parts / name
@@ -105,23 +97,11 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(run: Path, tmp_path: Pa
 
 
 def test_two_processes_do_not_write_one_file(run: Path, tmp_path: Path, capsys):
-    import fcntl
-
     parts = tmp_path / "z.parquet.parts"
     parts.mkdir()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", f"import fcntl,time;f=open({str(parts / '.lock')!r},'a');fcntl.lockf(f,{fcntl.LOCK_EX});"
-         "print('held',flush=True);time.sleep(60)"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with held(parts / ".lock"):
         assert okapi("embed", run, "--out", tmp_path / "z.parquet") == 2
-        assert "z.parquet is being written by another process" in capsys.readouterr().err
-    finally:
-        holder.kill()
-        holder.communicate()
+    assert "z.parquet is being written by another process" in capsys.readouterr().err
 
 
 def test_pictures_of_a_folder_by_pretrained_weights(data_dir: Path, tmp_path: Path, capsys):

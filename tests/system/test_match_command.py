@@ -42,12 +42,14 @@ def files(folder: Path) -> set[str]:
 # Matches are those of CaliperMatcher
 
 
-def test_csv_with_ids_exact_columns_and_a_target(tmp_path):
+def test_csv_with_ids_exact_columns_and_a_target(tmp_path, capsys):
     frame = samples().assign(outcome=lambda x: np.where(x.age > 0, "high", "low"))
     frame.to_csv(tmp_path / "t.csv", index=False)
     words = "--id name --exact ward --k 3 --fixed-caliper 0.9 --std-caliper 0.5 --caliper-scale logit --temperature 1.2"
     words += " --estimand att --allow-fewer --target outcome --distance mahalanobis --caliper-sd all --one-way"
-    found = okapi("match", tmp_path / "t.csv", "--domain", "site", *words.split(), "--out", tmp_path / "m.csv")
+    files_ = [str(tmp_path / "t.csv"), "--out", str(tmp_path / "m.csv")]
+    assert main(["match", *files_, "--domain", "site", *words.split()]) == 0
+    out = capsys.readouterr().out
     matcher = CaliperMatcher(
         k=3, fixed_caliper=0.9, std_caliper=0.5, caliper_scale="logit", temperature=1.2, exact=["ward"],
         estimand="att", allow_fewer=True, distance="mahalanobis", caliper_sd="all", two_way=False,
@@ -58,16 +60,16 @@ def test_csv_with_ids_exact_columns_and_a_target(tmp_path):
     pd.testing.assert_frame_equal(written, expected, check_dtype=False)
     outcome = frame.set_index("name").outcome
     equal = (outcome[expected["query"]].to_numpy() == outcome[expected["key"]].to_numpy()).mean()
-    assert f"Pairs with equal targets: {equal:.1%}; " in found.stdout
+    assert f"Pairs with equal targets: {equal:.1%}; " in out
     precision = matcher.precision(frame.outcome, kind="classes").table.iloc[0]
     cells = rf"{int(precision.pairs)} +{precision.precision:.1%} +{precision.chance:.1%}"
-    assert re.search(rf"south → north +{cells}\n", found.stdout)
-    assert "240 samples of 2 domains, 3 covariates" in found.stdout
-    assert "north (120), south (120)" in found.stdout
-    assert f"matched, k = 3{' ' * 4}" in found.stdout
-    assert "SMD denominator: pooled deviation before matching" in found.stdout
+    assert re.search(rf"south → north +{cells}\n", out)
+    assert "240 samples of 2 domains, 3 covariates" in out
+    assert "north (120), south (120)" in out
+    assert f"matched, k = 3{' ' * 4}" in out
+    assert "SMD denominator: pooled deviation before matching" in out
     for number in matcher.removed()["pairs"]:
-        assert f"{number:,}" in found.stdout
+        assert f"{number:,}" in out
 
 
 def test_outcome_caliper_and_a_target_of_numbers(tmp_path, capsys):
@@ -148,15 +150,15 @@ def test_bad_outcomes_are_named_and_nothing_is_written(tmp_path, capsys, words, 
     assert files(tmp_path) == {"t.csv"}
 
 
-def test_parquet_with_lists_and_three_domains(tmp_path):
+def test_parquet_with_lists_and_three_domains(tmp_path, capsys):
     frame = samples(domains=3)
     X = frame[["age", "dose", "weight"]].to_numpy(np.float32)
     pd.DataFrame({"e": list(X), "site": frame.site, "note": frame.name}).to_parquet(tmp_path / "t.parquet")
-    words = ["--domain", "site", "--no-replace", "--order", "closest", "--out", tmp_path / "m.parquet"]
-    found = okapi("match", tmp_path / "t.parquet", *words)
+    words = ["--domain", "site", "--no-replace", "--order", "closest", "--out", str(tmp_path / "m.parquet")]
+    assert main(["match", str(tmp_path / "t.parquet"), *words]) == 0
     expected = CaliperMatcher(replace=False, order="closest").fit(X, frame.site).to_frame()
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "m.parquet"), expected)
-    assert "Columns left out: note" in found.stdout
+    assert "Columns left out: note" in capsys.readouterr().out
     assert files(tmp_path) == {"t.parquet", "m.parquet"}
 
 
@@ -176,8 +178,10 @@ def test_npz_with_given_propensities_prints_without_writing(tmp_path, capsys):
 def test_nothing_is_cut_where_the_output_is_a_file(tmp_path):
     frame = samples().replace({"north": f"{LONG} 1", "south": f"{LONG} 2"})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    words = ["--domain", "site", "--columns", "age", "dose", "--std-caliper", "0.2"]
+    words = ["--domain", "site", "--columns", "age", "dose", "--std-caliper", "0.2", "--out", tmp_path / "m.csv"]
     found = okapi("match", tmp_path / "t.csv", *words)
+    expected = CaliperMatcher(std_caliper=0.2).fit(frame[["age", "dose"]], frame.site).to_frame()
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected, check_dtype=False)
     assert found.stdout.count(f"{LONG} 1 → {LONG} 2") >= 3
     assert "\x1b" not in found.stdout
     assert "…" not in found.stdout
@@ -209,7 +213,7 @@ def test_the_page_sorts_filters_and_shows_pictures(tmp_path, browser):
         Image.new("RGB", (24, 24), (4 * i, 90, 120)).save(tmp_path / path)
     frame.to_csv(tmp_path / "t.csv", index=False)
     words = "--domain site --id name --image picture --k 2 --fixed-caliper 0.95 --columns age dose weight"
-    okapi("match", tmp_path / "t.csv", *words.split(), "--report", tmp_path / "page.html")
+    assert main(["match", str(tmp_path / "t.csv"), *words.split(), "--report", str(tmp_path / "page.html")]) == 0
     expected = CaliperMatcher(k=2, fixed_caliper=0.95).fit(
         frame.set_index("name")[["age", "dose", "weight"]], frame.site
     )

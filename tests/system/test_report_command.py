@@ -1,11 +1,8 @@
 """``okapi report`` as a user meets it: pages of real runs, in a real browser, and one that follows a run."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from threading import Thread
@@ -16,7 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 from tests.report.folders import write_run
-from tests.training.runs import end, environment, start
+from tests.training.runs import end
 
 from okapi.benchmark import make_grid, read_results
 from okapi.benchmark.plan import settle
@@ -224,10 +221,10 @@ def test_pictures_of_the_built_in_data_are_shown(open_page, tmp_path):
     assert opened.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_a_page_follows_a_run_to_its_end(tmp_path, capsys):
+def test_a_page_follows_a_run_to_its_end(tmp_path, capsys, fork):
     folder, out = tmp_path / "run", tmp_path / "live.html"
     config = write_config(tmp_path, training={"steps": 300, "validate_every": 150, "log_every": 2})
-    training = start([config, "--out", folder], environment(tmp_path))
+    training = fork("train", config, "--out", folder)
     while not (folder / "metrics.csv").exists():
         assert training.poll() is None, training.communicate()
         time.sleep(0.02)
@@ -255,25 +252,20 @@ def test_a_page_follows_a_run_to_its_end(tmp_path, capsys):
     assert 'http-equiv="refresh"' not in seen[-1]
 
 
-def test_following_stops_cleanly(tmp_path):
+def test_following_stops_cleanly(tmp_path, fork):
     run, out = write_run(tmp_path / "run", steps=100, done=30), tmp_path / "live.html"
-    following = live(run, out, environment(tmp_path))
+    following = fork("report", "--live", run, "--out", out)
     while not out.exists():
         assert following.poll() is None, following.communicate()
         time.sleep(0.05)
     assert 'http-equiv="refresh"' in out.read_text()
     assert "step 30 of 100, 35 s left" in out.read_text()
-    os.kill(following.pid, signal.SIGINT)
+    following.send_signal(signal.SIGINT)
     _, errors = following.communicate(timeout=60)
     assert following.returncode == 130
     assert errors.splitlines()[-1] == "okapi: stopped"
     assert 'http-equiv="refresh"' not in out.read_text()
     assert "no longer followed" in out.read_text()
-
-
-def live(run: Path, out: Path, env: dict[str, str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "okapi", "report", "--live", str(run), "--out", str(out)]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize(

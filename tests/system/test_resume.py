@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.training.runs import differing, end, environment, outcome, start, steps_written, wait_for
+from tests.training.runs import Forked, differing, end, environment, outcome, start, steps_written, wait_for
 
 from okapi.training.checkpoints import read_newest
 
-STEPS = 40
+STEPS = 32
 CONFIG = {
     "data": {"name": "sites"},
     "model": {"name": "cnn", "width": 4, "out_features": 8, "dropout": 0.3},
@@ -45,24 +45,28 @@ CONFIG = {
 
 
 @pytest.fixture(scope="module")
-def begin(tmp_path_factory) -> Callable[[Path], subprocess.Popen[str]]:
-    """Return what begins a run in a folder, or resumes it if there is one."""
-    folder = tmp_path_factory.mktemp("config")
-    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    env = environment(folder)
+def config(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "config.yaml"
+    path.write_text(yaml.safe_dump(CONFIG))
+    return path
 
-    def begin(run: Path, *words: object) -> subprocess.Popen[str]:
+
+@pytest.fixture(scope="module")
+def begin(config, fork) -> Callable[..., Forked]:
+    """Return what begins a run in a folder, or resumes it if there is one."""
+
+    def begin(run: Path, *words: object) -> Forked:
         begun = (run / "config.yaml").exists()
-        return start([*(("--resume", run) if begun else (folder / "config.yaml", "--out", run)), *words], env)
+        return fork("train", *(("--resume", run) if begun else (config, "--out", run)), *words)
 
     return begin
 
 
 @pytest.fixture(scope="module")
-def undisturbed(begin, tmp_path_factory) -> dict[str, Any]:
-    """Return what a run that is left alone ends in."""
+def undisturbed(config, tmp_path_factory) -> dict[str, Any]:
+    """Return what a run that is left alone ends in, the only one whose process is no copy."""
     run = tmp_path_factory.mktemp("undisturbed") / "run"
-    end(begin(run))
+    end(start([config, "--out", run], environment(config.parent)))
     found = outcome(run, STEPS)
     assert {"model.safetensors", "/learner/algorithm/consistency.encodings.pointer"} < set(found)
     assert {"/learner/optimiser/state/0/exp_avg", "/learner/algorithm/consistency.scorer.linear.weight"} < set(found)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.usefixtures("quick_start")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.training.runs import held
 from tests.training.small_data import EACH, SPLIT, TARGETS, Recorded, config, register
 
 from okapi import __version__
@@ -297,16 +296,7 @@ def test_weights_that_are_torn_or_of_another_network(run):
 
 
 def test_nobody_else_may_write_meanwhile(run):
-    program = (
-        "import sys, pathlib; from okapi.training.run_directory import RunDirectory\n"
-        "with RunDirectory(pathlib.Path(sys.argv[1])).locked(): print('locked', flush=True); input()"
-    )
-    words = [sys.executable, "-c", program, str(run)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "locked\n"
-        with pytest.raises(ValueError, match="is being trained, or evaluated, by another process"):
-            evaluate_run(run, ["ood_val"])
-        other.communicate("\n", timeout=60)
+    with held(run / ".lock"), pytest.raises(ValueError, match="is being trained, or evaluated, by another process"):
+        evaluate_run(run, ["ood_val"])
     assert "evaluations" not in results(run)
     evaluate_run(run, ["ood_val"])

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 import torch
+from tests.training.runs import held
 
 from okapi.training.files import errors_name, remove_unfinished, replacing, write_bytes
 from okapi.training.logs import CsvLog
@@ -91,15 +92,14 @@ def test_a_run_directory_must_be_new_and_is_locked(tmp_path):
 
 def test_another_process_cannot_write_to_a_run(tmp_path):
     folder = RunDirectory(tmp_path)
-    program = (
-        "import sys, pathlib; from okapi.training.run_directory import RunDirectory\n"
-        "with RunDirectory(pathlib.Path(sys.argv[1])).locked(): print('locked')"
-    )
-    words = [sys.executable, "-c", program, str(tmp_path)]
+    program = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    words = [sys.executable, "-c", program, str(tmp_path / ".lock")]
     with folder.locked():
-        other = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert "is being trained, or evaluated, by another process" in other.stderr
-    assert subprocess.check_output(words, text=True, timeout=60) == "locked\n"
+        assert "BlockingIOError" in subprocess.run(words, capture_output=True, text=True, timeout=60).stderr
+    subprocess.run(words, check=True, timeout=60)
+    refused = pytest.raises(ValueError, match="is being trained, or evaluated, by another process")
+    with held(tmp_path / ".lock"), refused, folder.locked():
+        pass
 
 
 def test_seeds_of_places_are_stable_and_differ():
