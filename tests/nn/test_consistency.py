@@ -1,5 +1,6 @@
 """The whole unsupervised loss as one module: in a plain loop, its state, its errors, and over two real processes."""
 
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -399,20 +400,23 @@ TWO = textwrap.dedent("""
 """)
 
 
-def test_two_processes_match_as_one_with_both_batches(tmp_path, free_port):
+def test_two_processes_match_as_one_with_both_batches(tmp_path, free_port, monkeypatch, capsys):
     script = tmp_path / "two.py"
     script.write_text(TWO)
 
-    def start(world, rank):
-        command = [sys.executable, str(script), str(world), str(rank), str(free_port)]
+    def start(rank):
+        command = [sys.executable, str(script), "2", str(rank), str(free_port)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    alone, first, second = start(1, 0), start(2, 0), start(2, 1)
-    outputs = []
-    for process in (alone, first, second):
+    processes = start(0), start(1)
+    monkeypatch.setattr(sys, "argv", [str(script), "1", "0", "none"])
+    runpy.run_path(str(script))
+    said = [capsys.readouterr().out]
+    for process in processes:
         output, error = process.communicate(timeout=120)
         assert process.returncode == 0, error
-        outputs.append([[float(figure) for figure in line.split()] for line in output.splitlines()])
-    assert len(outputs[0]) == len(outputs[1]) == 2 * 21
-    for one, two in zip(outputs[0], outputs[1], strict=True):
+        said.append(output)
+    alone, first, _ = ([[float(figure) for figure in line.split()] for line in output.splitlines()] for output in said)
+    assert len(alone) == len(first) == 2 * 21
+    for one, two in zip(alone, first, strict=True):
         assert two == pytest.approx(one, abs=1e-9, nan_ok=True)

@@ -30,6 +30,18 @@ def fork(tmp_path_factory) -> Callable[..., Forked]:
     return Forked
 
 
+@pytest.fixture
+def fork_two(fork, free_port) -> Callable[..., list[Forked]]:
+    """Return what starts two processes that learn together, in the environment that torchrun gives them."""
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port), "TORCHELASTIC_RUN_ID": "test"}
+    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "2")
+
+    def start(*words: object) -> list[Forked]:
+        return [fork(*words, **address, **sizes, RANK=rank, LOCAL_RANK=rank) for rank in ("0", "1")]
+
+    return start
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[object]:
     """A real Chromium, started once."""

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 from sklearn.metrics import accuracy_score, f1_score
-from tests.training.runs import end, environment, start
+from tests.training.runs import end
 
 from okapi.cli import main
 
@@ -163,19 +163,12 @@ def test_help_has_an_example(capsys):
     assert "evaluate" in capsys.readouterr().out
 
 
-def test_two_processes_select_without_labels_as_one_does(tmp_path):
-    config, env = arrays(tmp_path), environment(tmp_path)
-    words = [
-        "--training.selector",
-        "match_quality",
-        "--training.selection_samples",
-        13,
-        "--training.accelerator",
-        "cpu",
-    ]
+def test_two_processes_select_without_labels_as_one_does(tmp_path, fork_two):
+    config, selector = arrays(tmp_path), ["--training.selector", "match_quality"]
+    words = [*selector, "--training.selection_samples", 13, "--training.accelerator", "cpu"]
     assert okapi("train", config, "--out", tmp_path / "one", *words) == 0
-    two = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    end(start([config, "--out", tmp_path / "two", *words], env, two))
+    for process in fork_two("train", config, "--out", tmp_path / "two", *words):
+        end(process)
     logs = [
         pd.read_csv(tmp_path / run / "metrics.csv").set_index(["step", "split", "figure"]) for run in ("one", "two")
     ]

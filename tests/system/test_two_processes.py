@@ -1,20 +1,17 @@
 """Two processes learn what one learns: half the batch each, matched together, every sample counted once."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 import yaml
-from tests.training.runs import differing, end, environment, outcome, start, steps_written, wait_for
+from tests.training.runs import Forked, differing, end, environment, outcome, start, steps_written, wait_for
 
 from okapi.cli import main
 
 STEPS = 20
-TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 CONFIG = {
     "data": {"name": "sites"},
     "model": {"name": "mlp", "hidden": [32], "out_features": 16},
@@ -50,14 +47,13 @@ NORMALISED = {**CONFIG, "model": {"name": "cnn", "width": 4, "out_features": 8, 
 
 
 @pytest.fixture
-def begin(tmp_path) -> Callable[..., subprocess.Popen[str]]:
+def begin(fork_two, tmp_path) -> Callable[[Path], list[Forked]]:
     """Return what begins a run in a folder, or resumes it if there is one."""
-    env = environment(tmp_path)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(NORMALISED))
 
-    def begin(run: Path, config: dict[str, Any]) -> subprocess.Popen[str]:
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    def begin(run: Path) -> list[Forked]:
         begun = (run / "config.yaml").exists()
-        return start(["--resume", run] if begun else [tmp_path / "config.yaml", "--out", run], env, TWO)
+        return fork_two("train", *(("--resume", run) if begun else (tmp_path / "config.yaml", "--out", run)))
 
     return begin
 
@@ -66,10 +62,11 @@ def figures(run: Path) -> pd.Series:
     return pd.read_csv(run / "metrics.csv").set_index(["step", "split", "figure"]).value
 
 
-def test_two_processes_with_half_the_batch_each_learn_what_one_learns(begin, tmp_path):
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    assert main(["train", str(tmp_path / "config.yaml"), "--out", str(tmp_path / "one")]) == 0
-    errors = end(begin(tmp_path / "two", CONFIG))
+def test_two_processes_with_half_the_batch_each_learn_what_one_learns(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(CONFIG))
+    assert main(["train", str(config), "--out", str(tmp_path / "one")]) == 0
+    errors = end(start([config, "--out", tmp_path / "two"], environment(tmp_path), TORCHRUN))
     assert errors.count("step 20 of 20") == 1  # one of them speaks
     one, two = figures(tmp_path / "one"), figures(tmp_path / "two")
     pd.testing.assert_index_equal(one.index, two.index)
@@ -85,14 +82,16 @@ def test_two_processes_with_half_the_batch_each_learn_what_one_learns(begin, tmp
 
 def test_two_processes_that_are_killed_end_in_the_same_bits(begin, tmp_path):
     """With batch normalisation, whose statistics the processes share, and dropout, which each draws for itself."""
-    end(begin(tmp_path / "undisturbed", NORMALISED))
+    for process in begin(tmp_path / "undisturbed"):
+        end(process)
     run = tmp_path / "killed"
-    process = begin(run, NORMALISED)
-    wait_for(process, lambda: steps_written(run) >= 7)
-    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    for member in family:
-        member.kill()
-    process.communicate(timeout=60)
+    processes = begin(run)
+    wait_for(processes[0], lambda: steps_written(run) >= 7)
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.communicate(timeout=60)
     assert steps_written(run) < STEPS
-    assert "Going on after step" in end(begin(run, NORMALISED))
+    errors = [end(process) for process in begin(run)]
+    assert "Going on after step" in errors[0]
     assert differing(outcome(run, STEPS), outcome(tmp_path / "undisturbed", STEPS)) == []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_fabric.utilities.rank_zero import rank_zero_only
 
 from okapi.cli import main
 from okapi.training.checkpoints import read_checkpoint
@@ -40,9 +41,9 @@ class Forked:
     It has those methods of subprocess.Popen that are wanted here, but waits for no process that it leaves behind.
     """
 
-    def __init__(self, *words: object) -> None:
+    def __init__(self, *words: object, **variables: str) -> None:
         self._errors, theirs = SERVER.Pipe(duplex=False)
-        self._process = SERVER.Process(target=_become_okapi, args=(theirs, [*map(str, words)]))
+        self._process = SERVER.Process(target=_become_okapi, args=(theirs, [*map(str, words)], variables))
         self._process.start()
         theirs.close()
         assert self._process.pid
@@ -71,12 +72,16 @@ class Forked:
         return "", ""
 
 
-def _become_okapi(errors: Connection, words: list[str]) -> None:
+def _become_okapi(errors: Connection, words: list[str], variables: dict[str, str]) -> None:
+    multiprocessing.set_start_method(None, force=True)  # the usual one for processes that load data
+    os.environ.update(variables)
+    rank_zero_only.rank = int(variables.get("RANK", 0))  # which Lightning looks up when it is imported
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(errors.fileno(), 2)
     errors.close()
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     sys.exit(main(words))
 
 
