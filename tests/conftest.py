@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import settings
-from tests.training.runs import environment
 
-# The problems of the tests are small: threads that wait for one another would cost more than they save.
-torch.set_num_threads(1)
+# The problems of the tests are small: threads that wait for one another would cost more than they save. NumPy,
+# scikit-learn and torch, and those of the programs that tests start, look at it when they are imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from tests.training.runs import environment
 
 # A shell that starts the tests in the background makes them, and the programs they start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
