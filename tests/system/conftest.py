@@ -20,14 +20,23 @@ ARGUMENTS = [
 
 
 @pytest.fixture(scope="session")
-def fork(tmp_path_factory) -> Callable[..., Forked]:
-    """Return what starts ``okapi`` in a process that need not import anything."""
+def fork(tmp_path_factory) -> Iterator[Callable[..., Forked]]:
+    """Return what starts ``okapi`` in a process that need not import anything; no such process outlives the tests."""
     SERVER.set_forkserver_preload(IMPORTS)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment(tmp_path_factory.mktemp("environment")).items():
             patch.setenv(name, value)
         forkserver.ensure_running()
-    return Forked
+    started: list[Forked] = []
+
+    def fork(*words: object, **variables: str) -> Forked:
+        started.append(Forked(*words, **variables))
+        return started[-1]
+
+    yield fork
+    for process in started:
+        if process.poll() is None:
+            process.kill()
 
 
 @pytest.fixture
