@@ -25,7 +25,8 @@ def environment(folder: Path) -> dict[str, str]:
     """Return an environment in which processes start quickly and do not wait for one another."""
     # Where Fabric finds torchmetrics, which nothing here uses, it spends three seconds to import it.
     (folder / "torchmetrics.py").write_text("raise ImportError")
-    return {**os.environ, "OMP_NUM_THREADS": "1", "LOKY_MAX_CPU_COUNT": "1", "PYTHONPATH": str(folder)}
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "LOKY_MAX_CPU_COUNT": "1", "PYTHONPATH": path}
 
 
 def start(words: list[object], env: dict[str, str], launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
