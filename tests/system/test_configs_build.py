@@ -173,7 +173,7 @@ def test_the_command_line_trains_from_another_folder(overrides, tmp_path, monkey
 
 def test_prepared_files_hold_what_they_say(prepared, tmp_path, capsys):
     with np.load(prepared / "digits.npz") as file:
-        assert file["x"].shape == (60 + 60 + 1797, 1, 28, 28)
+        assert file["x"].shape == (60 + 60 + 1797, 1, 16, 16)
         assert (file["x"].min(), file["x"].max()) == (0, 1)
         assert file["id"][[0, 59, 60]].tolist() == ["mnist-00000", "mnist-00059", "usps-00000"]
     with np.load(prepared / "lsms.npz") as file:
