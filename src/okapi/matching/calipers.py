@@ -254,5 +254,5 @@ def group_variance(score: Tensor, group: Tensor, n_groups: int) -> Tensor:
         total.index_add_(0, of, values.double())
     mean = total / count.clamp(min=1)
     for values, of in parts:
-        squares.index_add_(0, of, values.double().sub_(mean[of]).square_())
+        squares.index_add_(0, of, values.double().sub_(mean.index_select(0, of)).square_())
     return squares / (count - 1).clamp(min=1)

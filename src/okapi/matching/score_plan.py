@@ -98,7 +98,7 @@ class ScorePlan(Plan):
         order, picky = self._picky_last((own * self.scale).float(), group, width)
         self.query_order, self.query_group = query_rows[order], group[order]
         self.query_domain = query_domain[self.query_order]
-        self.query_score = (query_score[self.query_order] * self.scale).float()
+        self.query_score = (query_score.index_select(0, self.query_order) * self.scale).float()
         self.query_own = self.query_score.gather(1, self.query_domain[:, None])[:, 0]
 
         everything = (slice(0, len(self.key_order)),)
@@ -107,7 +107,7 @@ class ScorePlan(Plan):
         self.tiled = [Block(rows, everything) for rows in cut(0, n_others, size)]
         self.blocks = self.tiled + self._picking_blocks(n_others, picky)
         if self.n_tiles:
-            self.score_by_key = self.query_score.T.contiguous()
+            self.score_by_key = self.query_score[:n_others].T.contiguous()
             self._set_windows()
 
     def _set_limits(self) -> None:
