@@ -140,7 +140,7 @@ class ScorePlan(Plan):
         order = order[group[order].argsort(stable=True)]
         lowest, group = lowest[order], group[order]
         sample = self.key_cross[:, :: max(1, len(self.key_order) // SAMPLED)]
-        reached = [sample.index_select(0, group[i]) >= lowest[i, None] for i in cut(0, len(order), ROWS)]
+        reached = (sample.index_select(0, group[i]) >= lowest[i, None] for i in cut(0, len(order), ROWS))
         share = torch.cat([some.float().mean(1) for some in reached])
         rank = torch.arange(1, len(order) + 1, device=own.device) - torch.searchsorted(group, group)
 
