@@ -1,11 +1,12 @@
 """The prognostic caliper, on what is known or predicted of the outcomes of a pair, arranged for a blocked search."""
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import NARROW, Block, Plan, Scratch, Tile, cut
+from okapi.matching.plans import FAR, NARROW, Block, Plan, Scratch, Tile, at, cut
 
 CHUNK = 128  # keys whose outcomes share a box
 SMALL = 4  # a piece is at least this part of its size: groups of outcomes that are smaller share one
@@ -26,23 +27,47 @@ class OutcomeCaliper:
 
     def __init__(self, query: Tensor, key: Tensor, limit: float) -> None:
         self.query, self.key, self.limit = query, key, limit
-        center = key.mean(0) if len(key) else key.new_zeros(key.shape[1:])
-        self._query, self._key = (query - center).float(), (key - center).float()
-        self._query_norm, self._key_norm = ((x * x).sum(1) for x in (self._query, self._key))
-        largest = sum(float(norm.amax()) ** 0.5 if len(norm) else 0.0 for norm in (self._query_norm, self._key_norm))
-        # What rounding to float32 can do to a squared distance, and a little more.
-        self.slack = 2 * torch.finfo(torch.float32).eps * ((query.shape[1] + 8) * largest**2 + limit**2)
 
     def admits(self, query: Tensor, key: Tensor) -> Tensor:
         """Return which pairs of rows, of one shape, are admissible: settled in float64."""
         apart = (self.query[query] - self.key[key]).square_().sum(-1).sqrt_()
         return apart <= self.limit
 
-    def exclude_(self, scores: Tensor, query: Tensor, key: Tensor) -> None:
-        """Raise the scores (r, c) of pairs of rows that are surely inadmissible beyond `FAR`, in place."""
-        widest = (self._query_norm[query] - (self.limit**2 + self.slack)) / 2
-        excess = torch.addmm((self._key_norm[key] / 2)[None], self._query[query], self._key[key].T, alpha=-1)
-        scores.masked_fill_(excess.add_(widest[:, None]) > 0, torch.inf)
+    def ordered(self, query_order: Tensor, key_order: Tensor) -> "OrderedOutcomes":
+        """Return what excludes pairs in these orders of the rows."""
+        return OrderedOutcomes(self.query[query_order], self.key[key_order], self.limit)
+
+
+class OrderedOutcomes:
+    """Outcomes in the order of a search, which exclude pairs in float32.
+
+    They are kept times so large a power of two that half of what a squared distance exceeds its limit by, if that is
+    more than rounding can do, outdoes every distance; and that an admissible pair is as far below.
+
+    Parameters
+    ----------
+    query, key : Tensor of shape (n, c) and (m, c), float64
+    limit : float
+    """
+
+    def __init__(self, query: Tensor, key: Tensor, limit: float) -> None:
+        center = key.mean(0) if len(key) else key.new_zeros(key.shape[1:])
+        sides = query - center, key - center
+        width = query.shape[1]
+        reach = width**0.5 * sum(float(side.abs().amax()) if side.numel() else 0.0 for side in sides)
+        unit = 2.0 ** max(-900, min(900, math.frexp(reach)[1]))
+        limit = min(limit, 2 * reach) / unit  # no pair is further apart than the reach
+        # A few times what rounding to float32 can do to a squared distance.
+        slack = 2 * torch.finfo(torch.float32).eps * (width + 8 + limit**2)
+        scale = 2.0 ** (math.frexp(32 * FAR / slack)[1] // 2)
+        self.query, self.key = ((side * (scale / unit)).float() for side in sides)
+        self.key_norm = self.key.square().sum(1) / 2
+        self.query_norm = (self.query.square().sum(1) - (limit**2 + slack) * scale**2)[:, None] / 2
+
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice | Tensor) -> None:
+        """Raise the scores (r, c) of pairs at these places that are surely inadmissible beyond `FAR`, in place."""
+        excess = torch.addmm(self.key_norm[columns], self.query[rows], self.key[columns].T, alpha=-1)
+        torch.maximum(scores, excess.add_(self.query_norm[rows]), out=scores)
 
 
 class FilteredPlan(Plan):
@@ -52,17 +77,18 @@ class FilteredPlan(Plan):
         self.plan, self.caliper = plan, caliper
         self.query_order, self.key_order, self.blocks = plan.query_order, plan.key_order, plan.blocks
         self.tiles_cover_all = plan.tiles_cover_all
+        self.outcomes = caliper.ordered(plan.query_order, plan.key_order)
         self._begin = 0  # of the block whose tiles are being filled
 
     def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
         """See `Plan`."""
         self.plan.exclude_(scores, rows, columns, block)
-        self.caliper.exclude_(scores, self.query_order[rows], self.key_order[columns])
+        self.outcomes.exclude_(scores, rows, columns)
 
     def exclude_picked_(self, scores: Tensor, rows: slice | Tensor, picked: Tensor, block: Block) -> None:
         """See `Plan`."""
         self.plan.exclude_picked_(scores, rows, picked, block)
-        self.caliper.exclude_(scores, self.query_order[rows], self.key_order[picked])
+        self.outcomes.exclude_(scores, rows, picked)
 
     def tiles(self, block: Block, columns: slice) -> Iterator[Tile] | None:
         """See `Plan`."""
@@ -72,7 +98,7 @@ class FilteredPlan(Plan):
     def outside(self, tile: Tile, scratch: Scratch) -> Tensor:
         """See `Plan`."""
         outside = self.plan.outside(tile, scratch)
-        self.caliper.exclude_(outside, self.query_order[self._begin + tile.rows], self.key_order[tile.columns])
+        self.outcomes.exclude_(outside, self._begin + tile.rows, tile.columns)
         return outside
 
     def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -85,7 +111,8 @@ class OutcomePlan(Plan):
     """A prognostic caliper and no std-caliper: a pair is admissible iff domains differ and outcomes are near.
 
     Queries and keys lie in order of their outcomes: one number by itself, several by the greatest and how great it is.
-    A block of queries is searched among the chunks of keys whose box of outcomes is near its own.
+    A block of queries is searched among the chunks of keys whose box of outcomes is near its own; where there are few
+    domains, both lie by domain first and a block's chunks are of others than its own.
 
     Parameters
     ----------
@@ -111,7 +138,10 @@ class OutcomePlan(Plan):
         rows = self._pieces(caliper.query, self.query_order, self.query_domain, 2 * NARROW)
         chunks = self._pieces(caliper.key, self.key_order, self.key_domain, CHUNK)
         near = self._near(rows, chunks)
-        self.blocks = [Block(block, tuple(_spans(chunks, kept))) for block, kept in zip(rows, near, strict=True)]
+        groups = (_first(self.key_domain, chunks) if self.by_domain else torch.zeros(len(chunks))).tolist()
+        spans = (tuple(_spans(chunks, groups, kept)) for kept in near)
+        self.blocks = [Block(block, its) for block, its in zip(rows, spans, strict=True)]
+        self.outcomes = caliper.ordered(self.query_order, self.key_order)
 
     def _ordered(self, rows: Tensor, outcome: Tensor, domain: Tensor) -> Tensor:
         """Return rows in order of their outcomes, within their domain where there are few."""
@@ -157,8 +187,9 @@ class OutcomePlan(Plan):
 
     def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
         """See `Plan`."""
-        self.caliper.exclude_(scores, self.query_order[rows], self.key_order[columns])
-        scores.masked_fill_(self.query_domain[rows, None] == self.key_domain[columns], torch.inf)
+        self.outcomes.exclude_(scores, rows, columns)
+        if not self.by_domain:
+            scores.masked_fill_(self.query_domain[rows, None] == self.key_domain[columns], torch.inf)
 
     def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
         """See `Plan`."""
@@ -177,13 +208,14 @@ def _boxes(outcome: Tensor, order: Tensor, pieces: list[slice]) -> tuple[Tensor,
 
 
 def _first(domain: Tensor, pieces: list[slice]) -> Tensor:
-    return domain[torch.tensor([piece.start for piece in pieces], device=domain.device)]
+    return at(domain, [piece.start for piece in pieces])
 
 
-def _spans(chunks: list[slice], kept: list[int]) -> Iterator[slice]:
-    """Join chunks that lie close to one another into spans."""
+def _spans(chunks: list[slice], groups: list[int], kept: list[int]) -> Iterator[slice]:
+    """Join chunks of one group that lie close to one another into spans."""
     first = 0
     for place, number in enumerate(kept):
-        if place + 1 == len(kept) or kept[place + 1] - number > NEAR:
+        after = kept[place + 1] if place + 1 < len(kept) else None
+        if after is None or after - number > NEAR or groups[after] != groups[number]:
             yield slice(chunks[kept[first]].start, chunks[number].stop)
             first = place + 1
