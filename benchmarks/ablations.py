@@ -69,7 +69,26 @@ PARTS = {
     ),
     "k": Part("k", {"1": {"k": 1}, "5": {}, "10": {"k": 10}}),
     "weight": Part("lambda", {"0.5": {"weight": 0.5}, "2": {}, "5": {"weight": 5}, "20": {"weight": 20}}),
-    "bank": Part("bank", {"256": {"bank": 256}, "1,024": {"bank": 1024}, "4,096": {}, "16,384": {"bank": 16384}}),
+    "bank": Part("bank", {"256": {"bank": 256}, "1,024": {}, "4,096": {"bank": 4096}, "16,384": {"bank": 16384}}),
+    "momentum": Part(
+        "momentum of the slow copy",
+        {
+            "0": {"momentum": 0},
+            "0.83, automatic": {},
+            "0.95": {"momentum": 0.95},
+            "0.99": {"momentum": 0.99},
+            "0.99 to 1": {"momentum": 0.99, "final_momentum": 1},
+        },
+    ),
+    "paper_momentum": Part(
+        "momentum of the slow copy, with the paper's method",
+        {
+            "0.83, automatic": {"momentum": "auto", "final_momentum": NULL},
+            "0.83 to 1": {"momentum": "auto"},
+            "0.99 to 1": {},
+        },
+        base="okapi_paper",
+    ),
     "queries": Part("queries", {"momentum": {}, "online": {"queries": "online"}}),
     "direction": Part(
         "direction",

@@ -288,9 +288,24 @@ def test_the_scorer_may_have_its_own_learning_rate():
     assert [group["lr"] for group in own] == [0.1, 3.0]
 
 
+@pytest.mark.parametrize(("steps", "paper"), [(120_000, 0.999), (30_000, 0.996), (20_000, 0.996)])
+def test_momentum_by_the_length_of_the_training_is_about_the_papers(steps, paper):
+    schedule = OkapiSettings().decay(steps)
+    assert schedule(0) == schedule(steps)
+    assert 1 - schedule(0) == pytest.approx(1 - paper, rel=0.26)
+
+
+def test_momentum_goes_from_what_is_given_to_what_is_given():
+    assert [OkapiSettings(momentum=0.9, final_momentum=1.0).decay(10)(step) for step in (0, 5, 10)] == [0.9, 0.95, 1.0]
+    assert OkapiSettings(momentum=0.9).decay(10)(10) == 0.9
+    assert OkapiSettings().decay(50)(0) == 0  # so short that nothing may lag
+
+
 def test_bad_settings():
     with pytest.raises(ValueError, match=r"momentum must be in \[0, 1\], got 1.1"):
         OkapiSettings(momentum=1.1)
+    with pytest.raises(ValueError, match=r"final_momentum must be in \[0, 1\], got -0.5"):
+        OkapiSettings(final_momentum=-0.5)
     with pytest.raises(ValueError, match="fixed_caliper"):
         make("okapi", TASKS["classification"], fixed_caliper=0.5)
 

@@ -93,6 +93,7 @@ PAPER = of_algorithm(
     self_training=0.0,
     scorer_learning_rate=None,
 )
+SLOW_COPY = of_algorithm(bank=4096, momentum=0.99, final_momentum=1.0)
 RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}
 RESNET_50 = {"model.backbone": "resnet-50", "model.pretrained": "microsoft/resnet-50"}
 
@@ -121,13 +122,13 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
         for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     },
     **{
-        f"{data}/okapi_paper": (f"{data}/okapi", PAPER)
-        for data in ("pacs_features", "lsms", "sentiment", "digits", "sites")
+        f"{data}/okapi_paper": (f"{data}/okapi", PAPER | SLOW_COPY)
+        for data in ("pacs_features", "sentiment", "digits", "sites")
     },
+    "lsms/okapi_paper": ("lsms/okapi", PAPER),
     **{
-        f"{data}/{method}_centred": (f"{data}/{method}", {"data.centre": "domain"})
+        f"{data}/erm_centred": (f"{data}/erm", {"data.centre": "domain"})
         for data in ("pacs_features", "sentiment")
-        for method in ("erm", "okapi")
     },
     **{
         f"{data}/okapi_no_calipers": (

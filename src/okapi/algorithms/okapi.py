@@ -19,6 +19,7 @@ from okapi.nn.centring import centred
 from okapi.nn.outcome_bank import as_frequent, predicted_outcome
 
 LABELLED, UNLABELLED = 0, 1
+LAGS = 100  # of the momentum encoder that a training is long, by default
 
 
 class SharedDomainsWarning(UserWarning):
@@ -72,10 +73,11 @@ class OkapiSettings:
         Which encoder's encodings look for matches.
     bank : int
         Number of past samples kept as keys.
-    momentum : float in [0, 1]
-        zeta of the momentum encoder at the start.
-    final_momentum : float in [0, 1]
-        zeta at the end; linear in between.
+    momentum : float in [0, 1], or "auto"
+        zeta of the momentum encoder at the start. Automatic: 1 - 100 / steps, so that the copy lags by a hundredth of
+        the training, as it does, about, in each experiment of the paper.
+    final_momentum : float in [0, 1], or null
+        zeta at the end; linear in between. Null: as at the start.
     weight : float
         lambda, of the consistency in the loss.
     warm_up : float in [0, 1]
@@ -109,8 +111,8 @@ class OkapiSettings:
     direction: tuple[int, int] | None = None
     queries: Literal["momentum", "online"] = "momentum"
     bank: int = 65_536
-    momentum: float = 0.996
-    final_momentum: float = 1.0
+    momentum: float | Literal["auto"] = "auto"
+    final_momentum: float | None = None
     weight: float = 2.0
     warm_up: float = 0.1
     loss: Literal["squared_l2", "cosine", "jsd", "kl"] = "squared_l2"
@@ -120,8 +122,9 @@ class OkapiSettings:
 
     def __post_init__(self) -> None:
         for name in ("momentum", "final_momentum", "warm_up", "confidence"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value not in ("auto", None) and not 0 <= value <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {value}")
 
     @classmethod
     def paper(cls, **settings: Any) -> Self:
@@ -133,7 +136,19 @@ class OkapiSettings:
         0.2
         """
         beyond = {"outcome_caliper": None, "outcome_alignment": False, "centred": False, "self_training": 0.0}
-        return cls(**({"fixed_caliper": 0.9, "std_caliper": 0.2, "weight": 1.0} | beyond | settings))
+        own = {"fixed_caliper": 0.9, "std_caliper": 0.2, "weight": 1.0, "momentum": 0.996, "final_momentum": 1.0}
+        return cls(**(own | beyond | settings))
+
+    def decay(self, steps: int) -> Linear:
+        """Return zeta of the momentum encoder over a training of so many steps.
+
+        Examples
+        --------
+        >>> OkapiSettings().decay(steps=30_000)(0)
+        0.9966666666666667
+        """
+        start = max(0.0, 1 - LAGS / steps) if self.momentum == "auto" else self.momentum
+        return Linear(start, start if self.final_momentum is None else self.final_momentum, steps)
 
     @property
     def one_way(self) -> bool:
@@ -184,7 +199,7 @@ class Okapi(Algorithm):
             cap=own.cap,
             queries=own.queries,
             bank=own.bank,
-            decay=Linear(own.momentum, own.final_momentum, steps),
+            decay=own.decay(steps),
             weight=Linear(0.0, own.weight, round(own.warm_up * steps)),
             loss=own.loss,
         )
