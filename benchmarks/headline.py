@@ -5,11 +5,12 @@
 
 DATA is the folder of the raw files, PREPARED that of the files made of them. Of a target half is unlabelled and the
 other half is the test; a fifth of the sources is id_val, which selects the weights. Targets marked (dev) are for
-choosing settings, by id_val and scores of the unlabelled half that need no labels, never by labels of a target. What
-was chosen for classes on PACS art and cartoon serves digits, sentiment and the built-in sites too. What was chosen for
-numbers serves all three countries; Malawi chose it, a source of Tanzania's task, in the part of a target and with its
-labels. The oracle is ERM with the labels of the target's unlabelled half. Where inputs are features, ERM is there a
-second time, with the mean of their domain taken away from all features.
+choosing settings, by id_val and scores of the unlabelled half that need no labels, never by labels of a target; or by
+labels of art and cartoon, each as a source of the other's task in the part of a target (role_play.py). What was chosen
+for classes on PACS art and cartoon serves digits, sentiment and the built-in sites too. What was chosen for numbers
+serves all three countries; Malawi chose it, a source of Tanzania's task, in the part of a target and with its labels.
+The oracle is ERM with the labels of the target's unlabelled half. Where inputs are features, ERM is there a second
+time, with the mean of their domain taken away from all features.
 
 The built-in sites are otherwise: those tested on are new, and ood_val, other sites with labels, selects the weights.
 

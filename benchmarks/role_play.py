@@ -1,0 +1,79 @@
+"""Which setting is better where a source plays the target? For choosing settings without a label of a target.
+
+    python benchmarks/role_play.py DATA --out runs/role_play momentum=auto momentum=0.99 momentum=0.99,final_momentum=1
+
+DATA holds pacs_features.npz. Art is a source of cartoon's task, and cartoon of art's: each is held out with photo and
+sketch as sources, and scored by the labels of its unlabelled half, which are known in the other's task. The half that
+the study tests on is not looked at. Settings are those of Okapi's algorithm, each tried in turn; ``default`` changes
+nothing. Runs that are there are not made again.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_fabric import Fabric
+
+from _common import machine_facts, markdown_table
+from headline import CONFIGS, STUDIES, find_file
+from okapi.benchmark import average
+from okapi.training import read_config, train
+from okapi.training.finished import read_run
+from okapi.training.parts import build_parts
+from okapi.training.validation import predict, validate
+
+SOURCES = ("photo", "sketch")
+PLAYERS = STUDIES["pacs"].development
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, metavar="DATA")
+    parser.add_argument("settings", nargs="*", default=["default"], metavar="NAME=VALUE[,NAME=VALUE]")
+    parser.add_argument("--out", type=Path, default=Path("runs/role_play"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=STUDIES["pacs"].steps)
+    chosen = parser.parse_intermixed_args(words)
+    path = find_file(STUDIES["pacs"], chosen.data)
+    print(machine_facts())
+    rows = []
+    for settings in chosen.settings:
+        found = {}
+        for player in PLAYERS:
+            for seed in range(chosen.seeds):
+                out = chosen.out / settings / f"{player}-{seed}"
+                found[player, seed] = 100 * accuracy(overrides(settings, path, player, seed, chosen.steps), out)
+        each = [average({key: value for key, value in found.items() if key[0] == player}) for player in PLAYERS]
+        rows.append([settings, *(f"{cell.mean:.1f} ({cell.deviation:.1f})" for cell in [*each, average(found)])])
+    print(f"\nAccuracy on the unlabelled half, mean (deviation) over {chosen.seeds} seeds, selected by id_val\n")
+    print(markdown_table(["setting", *PLAYERS, "average"], rows))
+
+
+def overrides(settings: str, path: Path, player: str, seed: int, steps: int) -> dict[str, str]:
+    """Return what differs from the config of Okapi on PACS."""
+    given = [] if settings == "default" else [setting.split("=", 1) for setting in settings.split(",")]
+    return {f"algorithm.{name}": value for name, value in given} | {
+        "data.path": str(path),
+        "data.domains": f"[{', '.join((*SOURCES, player))}]",
+        "data.held_out": player,
+        "seed": str(seed),
+        "training.steps": str(steps),
+        "training.validate_every": str(max(1, steps // 6)),
+        "training.checkpoint_every": str(steps),
+    }
+
+
+def accuracy(changed: dict[str, str], out: Path) -> float:
+    """Return the accuracy of a run on its unlabelled samples; train it first if it is not there."""
+    if not (out / "results.json").exists():
+        train(read_config(CONFIGS / "pacs_features" / "okapi.yaml", list(changed.items())), out)
+    run = read_run(out)
+    parts = build_parts(run.config)
+    parts.algorithm.network.load_state_dict(run.weights.tensors)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    found = predict(parts.algorithm.network, parts.dataset, "unlabelled", run.config.training, fabric)
+    return validate(parts.dataset, "unlabelled", found.prediction)["accuracy"]
+
+
+if __name__ == "__main__":
+    main()
