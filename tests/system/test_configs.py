@@ -123,8 +123,9 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
     },
     **{
         f"{data}/okapi_paper": (f"{data}/okapi", PAPER | SLOW_COPY)
-        for data in ("pacs_features", "sentiment", "digits", "sites")
+        for data in ("pacs_features", "sentiment", "digits")
     },
+    "sites/okapi_paper": ("sites/okapi", PAPER | SLOW_COPY | of_algorithm(bank=2048)),
     "lsms/okapi_paper": ("lsms/okapi", PAPER),
     **{
         f"{data}/erm_centred": (f"{data}/erm", {"data.centre": "domain"})
