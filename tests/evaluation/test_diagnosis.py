@@ -338,7 +338,7 @@ MEANT = {
     "none": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False),
     "fixed": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False, fixed_caliper=0.9),
     "std": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False, std_caliper=0.2),
-    "paper": OkapiSettings.paper(),
+    "paper": OkapiSettings.paper(momentum="auto", final_momentum=None),  # which depend on the length of a training
     "centred": OkapiSettings(outcome_caliper=None, outcome_alignment=False),
     "ours": OkapiSettings(),
 }

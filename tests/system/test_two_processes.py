@@ -23,6 +23,7 @@ CONFIG = {
         "std_caliper": 1.0,
         "outcome_caliper": 1.2,  # wider than a class is from no idea at all: there are pairs from the first step on
         "momentum": 0.9,
+        "final_momentum": 1.0,
         "warm_up": 0.2,
         "scorer_learning_rate": 0.1,
     },
