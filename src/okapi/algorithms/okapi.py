@@ -122,8 +122,8 @@ class OkapiSettings:
 
     def __post_init__(self) -> None:
         for name in ("momentum", "final_momentum", "warm_up", "confidence"):
-            value = getattr(self, name)
-            if value not in ("auto", None) and not 0 <= value <= 1:
+            value, other = getattr(self, name), {"momentum": "auto", "final_momentum": None}
+            if not (name in other and value == other[name]) and not 0 <= value <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {value}")
 
     @classmethod
