@@ -105,7 +105,7 @@ def test_fixmatch_needs_strong_views_and_a_sound_threshold():
 def test_okapi_teaches_strong_views_the_aligned_prognosis():
     task = TASKS["classification"]
     settings = {"outcome_caliper": "auto", "fixed_caliper": None, "std_caliper": None, "weight": 0.0}
-    algorithm = make("okapi", task, outcome_alignment=True, self_training=2.0, confidence=0.5, bank=64, **settings)
+    algorithm = make("okapi", task, outcome_clusters=0, self_training=2.0, confidence=0.5, bank=64, **settings)
     batch = toy(task)
     labelled, weak, strong_view = predictions(
         algorithm, batch.labelled.inputs, batch.unlabelled.inputs, batch.unlabelled.strong

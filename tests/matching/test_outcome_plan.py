@@ -113,7 +113,7 @@ def test_bad_outcomes_are_refused_by_name():
 
 
 @pytest.mark.parametrize("fixed", [None, 0.8])
-def test_an_automatic_caliper_is_the_pooled_deviation_of_admissible_outcomes(fixed):
+def test_an_automatic_caliper_is_a_third_of_the_deviation_of_admissible_outcomes(fixed):
     generator = np.random.default_rng(0)
     vectors, domain = generator.normal(size=(80, 4)), np.arange(80) % 2
     outcome, score = generator.normal(size=(80, 3)) * [1, 2, 3], generator.uniform(size=80)
@@ -124,8 +124,8 @@ def test_an_automatic_caliper_is_the_pooled_deviation_of_admissible_outcomes(fix
     sides |= {"query_propensity": score[queries], "key_propensity": score}
     sides |= {"query_outcome": outcome[queries], "key_outcome": outcome}
     found, wanted = (
-        caliper_nn(vectors[queries], vectors, k=12, fixed_caliper=fixed, outcome_caliper=caliper, **sides)
-        for caliper in ("auto", np.sqrt(sum(variances) / 2))
+        caliper_nn(vectors[queries], vectors, k=2, fixed_caliper=fixed, outcome_caliper=caliper, **sides)
+        for caliper in ("auto", np.sqrt(sum(variances) / 2) / 3)
     )
     assert 0 < len(found.query) < 50
     assert torch.equal(found.query, wanted.query)

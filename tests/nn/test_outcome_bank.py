@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from okapi.nn.outcome_bank import Outcome, OutcomeBank, predicted_outcome
+from okapi.nn.outcome_bank import Outcome, OutcomeBank, as_frequent, cluster_sizes, predicted_outcome
 
 NAN = torch.nan
 
@@ -52,6 +54,48 @@ def test_aligned_classes_are_as_frequent_as_those_known():
     torch.testing.assert_close(again.values, refined.values)
 
 
+def clustered(counts: list[int], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return encodings that lie close about as many directions as there are counts, and the direction of each."""
+    draw = torch.Generator().manual_seed(seed)
+    of = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    return torch.eye(8)[of] + 0.1 * torch.randn(len(of), 8, generator=draw) + 3, of  # and all share an offset
+
+
+@given(st.lists(st.integers(5, 200), min_size=3, max_size=5), st.integers(0, 99))
+def test_clusters_are_as_large_as_they_are_whatever_the_predictions_share(counts, seed):
+    """Half of what is predicted is the sample's cluster, half one and the same class."""
+    encoding, of = clustered(counts, seed)
+    said = 0.5 * torch.eye(len(counts))[of] + 0.5 * torch.eye(len(counts))[0]
+    share = torch.tensor(counts) / sum(counts)
+    torch.testing.assert_close(cluster_sizes(encoding, said), share, atol=0.05, rtol=0)
+    order = torch.randperm(len(counts))
+    torch.testing.assert_close(cluster_sizes(encoding, said[:, order]), share[order], atol=0.05, rtol=0)
+
+
+def test_a_rare_class_stays_rare_as_far_as_clusters_have_a_say():
+    """Labels are even, the rest has a class of 5 %, and predictions are right but for their scale."""
+    encoding, of = clustered([95, 5])
+    right = torch.eye(2)[of]
+    said = 0.8 * right + 0.1
+    labels = torch.eye(2)[torch.arange(20) % 2]
+    known = torch.arange(120) < 20
+    new = Outcome(torch.cat([labels, said]), known, torch.cat([labels, said]))
+    everything = torch.cat([torch.randn(20, 8), encoding])
+    past = torch.zeros(0, 8)
+
+    def rare(clusters: float) -> float:
+        bank = OutcomeBank(10, 2, "classes", aligned=True, clusters=clusters)
+        return bank.refined(new, everything, past).values[20:, 1].mean().item()
+
+    even, found = torch.tensor([0.5, 0.5]), said.mean(0)
+    assert rare(0.0) == pytest.approx(as_frequent(said, even, found)[:, 1].mean().item())
+    sizes = cluster_sizes(encoding, as_frequent(said, even, found))
+    assert rare(1.0) == pytest.approx(as_frequent(said, sizes, found)[:, 1].mean().item())
+    half = (even * sizes).sqrt()
+    assert rare(0.5) == pytest.approx(as_frequent(said, half / half.sum(), found)[:, 1].mean().item())
+    assert rare(1.0) < 0.1 < rare(0.5) < rare(0.0)
+
+
 def test_neighbours_have_a_say_in_what_is_not_known():
     bank = OutcomeBank(10, 2, "classes", neighbours=2)
     past = torch.tensor([[0.0], [1.0], [2.0], [10.0]])
@@ -75,6 +119,7 @@ def test_bad_settings():
         ({"kind": "ranks"}, "outcomes must be 'classes', 'numbers' or 'labels', got 'ranks'"),
         ({"kind": "classes", "neighbours": -1}, "outcome_neighbours must be at least 0, got -1"),
         ({"kind": "numbers", "aligned": True}, "outcome_alignment is for classes, outcomes are numbers"),
+        ({"kind": "classes", "clusters": 1.5}, r"outcome_clusters must be in \[0, 1\], got 1.5"),
     ):
         with pytest.raises(ValueError, match=words):
             OutcomeBank(3, 2, **settings)

@@ -93,7 +93,7 @@ PAPER = of_algorithm(
     self_training=0.0,
     scorer_learning_rate=None,
 )
-SLOW_COPY = of_algorithm(bank=4096, momentum=0.99, final_momentum=1.0)
+SCHEDULES = of_algorithm(bank=4096, momentum=0.99, final_momentum=1.0, warm_up=0.1)
 RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}
 RESNET_50 = {"model.backbone": "resnet-50", "model.pretrained": "microsoft/resnet-50"}
 
@@ -122,10 +122,10 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
         for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     },
     **{
-        f"{data}/okapi_paper": (f"{data}/okapi", PAPER | SLOW_COPY)
+        f"{data}/okapi_paper": (f"{data}/okapi", PAPER | SCHEDULES)
         for data in ("pacs_features", "sentiment", "digits")
     },
-    "sites/okapi_paper": ("sites/okapi", PAPER | SLOW_COPY | of_algorithm(bank=2048)),
+    "sites/okapi_paper": ("sites/okapi", PAPER | SCHEDULES | of_algorithm(bank=2048)),
     "lsms/okapi_paper": ("lsms/okapi", PAPER),
     **{
         f"{data}/erm_centred": (f"{data}/erm", {"data.centre": "domain"})

@@ -43,14 +43,17 @@ class OkapiSettings:
     outcome_caliper : float >= 0, "auto", or null
         The prognostic caliper: greatest distance of the outcomes in a pair, labels where they are known and the
         momentum model's predictions elsewhere. Of classes and labels the Euclidean distance of their probabilities; of
-        numbers in standard deviations. Automatic: the standard deviation of the outcomes, so that a pair is no further
-        apart than a sample is from the mean.
+        numbers in standard deviations. Automatic: a third of the standard deviation of the outcomes. Of classes a pair
+        then has to be of one class, of which a prediction is about as sure as ``confidence`` asks for.
     outcome_neighbours : int
         With a prognostic caliper: how many past unlabelled samples, the nearest ones, have a say in what is predicted
         of an unlabelled one.
     outcome_alignment : bool
         With a prognostic caliper: whether predicted classes are made as frequent as the labels. Of no effect on numbers
         and on several labels.
+    outcome_clusters : float in [0, 1]
+        With ``outcome_alignment``: how much a say the unlabelled samples have in how frequent classes are made, by the
+        sizes of the clusters that they form. 0: none; 1: all, and how frequent labels are none.
     centred : bool
         Whether encodings look for matches less the mean of their domain, which all its samples share.
     temperature : float > 0, or "auto"
@@ -101,6 +104,7 @@ class OkapiSettings:
     outcome_caliper: float | Literal["auto"] | None = "auto"
     outcome_neighbours: int = 0
     outcome_alignment: bool = True
+    outcome_clusters: float = 0.5
     centred: bool = True
     temperature: float | Literal["auto"] = 1.0
     adapt: Literal["match_rate", "balance"] | None = None
@@ -114,14 +118,14 @@ class OkapiSettings:
     momentum: float | Literal["auto"] = "auto"
     final_momentum: float | None = None
     weight: float = 2.0
-    warm_up: float = 0.1
+    warm_up: float = 0.5
     loss: Literal["squared_l2", "cosine", "jsd", "kl"] = "squared_l2"
     self_training: float = 1.0
     confidence: float = 0.8
     scorer_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("momentum", "final_momentum", "warm_up", "confidence"):
+        for name in ("outcome_clusters", "momentum", "final_momentum", "warm_up", "confidence"):
             value, other = getattr(self, name), {"momentum": "auto", "final_momentum": None}
             if not (name in other and value == other[name]) and not 0 <= value <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {value}")
@@ -135,9 +139,10 @@ class OkapiSettings:
         >>> OkapiSettings.paper(k=1).std_caliper
         0.2
         """
-        beyond = {"outcome_caliper": None, "outcome_alignment": False, "centred": False, "self_training": 0.0}
-        own = {"fixed_caliper": 0.9, "std_caliper": 0.2, "weight": 1.0, "momentum": 0.996, "final_momentum": 1.0}
-        return cls(**(own | beyond | settings))
+        calipers = {"fixed_caliper": 0.9, "std_caliper": 0.2, "outcome_caliper": None}
+        schedules = {"weight": 1.0, "warm_up": 0.1, "momentum": 0.996, "final_momentum": 1.0}
+        off = {"outcome_alignment": False, "centred": False, "self_training": 0.0}
+        return cls(**(calipers | schedules | off | settings))
 
     def decay(self, steps: int) -> Linear:
         """Return zeta of the momentum encoder over a training of so many steps.
@@ -191,6 +196,7 @@ class Okapi(Algorithm):
             outcomes=OUTCOMES[task.kind],
             outcome_neighbours=own.outcome_neighbours,
             outcome_alignment=own.outcome_alignment and task.kind == "classification",
+            outcome_clusters=own.outcome_clusters,
             centred=own.centred,
             temperature=own.temperature,
             adapt=own.adapt,

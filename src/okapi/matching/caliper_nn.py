@@ -68,8 +68,9 @@ def caliper_nn(
         What is known or predicted of each sample's outcome: class probabilities, or one or several numbers, of a scale
         on which they can be compared. Needed by the prognostic caliper only.
     outcome_caliper : float >= 0 or "auto", optional
-        The prognostic caliper: greatest Euclidean distance of the outcomes in a pair. Automatic: their standard
-        deviation, ``sqrt((v_q + v_k) / 2)`` of the sums v of the columns' variances among admissible queries and keys.
+        The prognostic caliper: greatest Euclidean distance of the outcomes in a pair. Automatic: a third of their
+        standard deviation, which is ``sqrt((v_q + v_k) / 2)`` of the sums v of the columns' variances among admissible
+        queries and keys.
 
     Returns
     -------

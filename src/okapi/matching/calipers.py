@@ -58,7 +58,8 @@ class Calipers:
     direction : (int, int), optional
         Only queries of the first domain with keys of the second.
     outcome : float >= 0 or "auto", optional
-        Greatest admissible distance of the outcomes within a pair; automatic: their pooled standard deviation.
+        Greatest admissible distance of the outcomes within a pair; automatic: a third of their pooled standard
+        deviation.
     """
 
     fixed: float | None = None
@@ -118,14 +119,14 @@ class Admissible:
 
     @cached_property
     def outcome_threshold(self) -> float:
-        """The prognostic caliper: as given, or the pooled deviation of the outcomes of admissible queries and keys."""
+        """The prognostic caliper: as given, or a third of the pooled deviation of outcomes among admissible samples."""
         if isinstance(given := self.calipers.outcome, float | int):
             return given
         assert self.query.outcome is not None
         assert self.key.outcome is not None
         sides = self.query.outcome[self.query_rows], self.key.outcome[self.key_rows]
         variances = [group_variance(side, torch.zeros_like(side[:, 0], dtype=torch.int64), 1).sum() for side in sides]
-        return math.sqrt(float(variances[0] + variances[1]) / 2)
+        return math.sqrt(float(variances[0] + variances[1]) / 2) / 3
 
     def _rows(self, side: Side, domain: int | None, fixed: float | None) -> Tensor:
         keep = torch.ones(len(side.domain), dtype=torch.bool, device=side.domain.device)

@@ -60,9 +60,9 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     allow_fewer : bool
         Keep queries that have some keys but fewer than k; missing keys are -1 in `Matches`.
     outcome_caliper : float >= 0 or "auto", optional
-        The prognostic caliper: greatest distance of the ``outcome`` in a pair, which `fit` then needs; automatic: the
-        pooled standard deviation, as in `caliper_nn`. An outcome that is predicted, rather than known, is a prognostic
-        score (Hansen 2008).
+        The prognostic caliper: greatest distance of the ``outcome`` in a pair, which `fit` then needs; automatic: a
+        third of the pooled standard deviation, as in `caliper_nn`. An outcome that is predicted, rather than known, is
+        a prognostic score (Hansen 2008).
 
     Attributes
     ----------

@@ -64,6 +64,9 @@ class CrossDomainConsistency(nn.Module):
         How many past samples have a say in what is predicted of a new one, for ``outcome_caliper`` only.
     outcome_alignment : bool
         Whether predicted classes are made as frequent as those known, for ``outcome_caliper`` only.
+    outcome_clusters : float in [0, 1]
+        How much a say the sizes of clusters have in how frequent predicted classes are made, as
+        `okapi.nn.outcome_bank.OutcomeBank` says.
     centred : bool
         Whether encodings are compared less the mean of their domain, as `okapi.nn.centring.centred` says. It takes a
         copy of the keys.
@@ -121,6 +124,7 @@ class CrossDomainConsistency(nn.Module):
         outcomes: OutcomeKind = "classes",
         outcome_neighbours: int = 0,
         outcome_alignment: bool = False,
+        outcome_clusters: float = 0.0,
         centred: bool = True,
         temperature: float | Literal["auto"] = 1.0,
         adapt: Adapt | None = None,
@@ -179,7 +183,11 @@ class CrossDomainConsistency(nn.Module):
         if self.on_predictions and head is not None:
             self.predictions = MemoryBank(bank, (_width(head, "head"),), dtype)
         if self.by_outcome and head is not None:
-            refining: dict[str, Any] = {"neighbours": outcome_neighbours, "aligned": outcome_alignment}
+            refining: dict[str, Any] = {
+                "neighbours": outcome_neighbours,
+                "aligned": outcome_alignment,
+                "clusters": outcome_clusters,
+            }
             self.outcomes = OutcomeBank(bank, _width(head, "head"), outcomes, dtype, **refining)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.register_buffer("updated_at", torch.full((), -1, dtype=torch.int64))

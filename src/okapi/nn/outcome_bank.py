@@ -11,6 +11,9 @@ from okapi.nn.memory_bank import MemoryBank
 
 OutcomeKind: TypeAlias = Literal["classes", "numbers", "labels"]
 LEAST = 1e-6  # a class that is predicted less often than this is not made frequent
+CLUSTERED = 4096  # samples by which the sizes of clusters are judged
+SHARPNESS = 8.0  # by how much the logarithm of a membership falls at a cluster's width from its centre
+ROUNDS = 3  # of fitting them
 
 
 class Outcome(NamedTuple):
@@ -38,6 +41,10 @@ class OutcomeBank(nn.Module):
     aligned : bool
         Whether predicted classes are made as frequent, over the bank, as those known: each probability is multiplied by
         how frequent its class is among the known over how frequent it is predicted to be.
+    clusters : float in [0, 1]
+        With ``aligned``: how much a say the unlabelled samples themselves have in how frequent classes are made. At 0
+        none; at 1 a class is as frequent as its cluster is large, as `cluster_sizes` finds it; in between the
+        logarithms of the two are mixed. For places where classes are more or less frequent than where labels are from.
     """
 
     def __init__(
@@ -49,15 +56,19 @@ class OutcomeBank(nn.Module):
         *,
         neighbours: int = 0,
         aligned: bool = False,
+        clusters: float = 0.0,
     ) -> None:
         super().__init__()
         if neighbours < 0:
             raise ValueError(f"outcome_neighbours must be at least 0, got {neighbours}")
         if aligned and kind != "classes":
             raise ValueError(f"outcome_alignment is for classes, outcomes are {kind}")
+        if not 0 <= clusters <= 1:
+            raise ValueError(f"outcome_clusters must be in [0, 1], got {clusters}")
         if kind not in ("classes", "numbers", "labels"):
             raise ValueError(f"outcomes must be 'classes', 'numbers' or 'labels', got {kind!r}")
-        self.kind, self.width, self.neighbours, self.aligned = kind, width, neighbours, aligned
+        self.kind, self.width, self.neighbours = kind, width, neighbours
+        self.aligned, self.clusters = aligned, clusters
         self.values = MemoryBank(capacity, (width,), dtype)
         if aligned:
             self.said = MemoryBank(capacity, (width,), dtype)  # predictions as they were
@@ -93,7 +104,7 @@ class OutcomeBank(nn.Module):
         open_ = ~new.known
         values = new.values.clone()
         if self.aligned and new.known.any() and open_.any():
-            values[open_] = self._aligned(values[open_], new)
+            values[open_] = self._aligned(values[open_], new, encoding, past)
         rest = (~self.known.rows()).nonzero()[:, 0]
         if self.neighbours and open_.any() and len(rest) >= self.neighbours:
             asking = open_.nonzero()[:, 0]
@@ -108,10 +119,15 @@ class OutcomeBank(nn.Module):
             values[open_] = (values[open_] + theirs) / (self.neighbours + 1)
         return new._replace(values=values)
 
-    def _aligned(self, values: Tensor, new: Outcome) -> Tensor:
+    def _aligned(self, values: Tensor, new: Outcome, encoding: Tensor, past: Tensor) -> Tensor:
         known = torch.cat([new.known, self.known.rows()])
         wanted = torch.cat([new.values, self.values.rows()])[known].mean(0)
-        found = torch.cat([new.said, self.said.rows()])[~known].mean(0)
+        said = torch.cat([new.said, self.said.rows()])[~known]
+        found = said.mean(0)
+        if self.clusters:
+            some = slice(None, None, -(-len(said) // CLUSTERED))
+            sizes = cluster_sizes(torch.cat([encoding, past])[~known][some], as_frequent(said[some], wanted, found))
+            wanted = wanted ** (1 - self.clusters) * sizes**self.clusters
         return as_frequent(values, wanted, found)
 
     def compared(self, query: Outcome, new: Outcome) -> dict[str, Tensor]:
@@ -130,6 +146,22 @@ class OutcomeBank(nn.Module):
         self.known.push(new.known)
         if self.aligned:
             self.said.push(new.said)
+
+
+def cluster_sizes(encoding: Tensor, membership: Tensor) -> Tensor:
+    """Return the share (C,) of the samples that the cluster of each class holds.
+
+    Expectation maximisation for a mixture of one round distribution per class, all of one width, in a few rounds from
+    memberships (n, C) such as predictions are. How large a cluster is depends on where samples lie close together, and
+    less on what a model trained elsewhere says of them.
+    """
+    for _ in range(ROUNDS):
+        held = membership.sum(0)
+        centre = (membership.T @ encoding) / held.clamp(min=LEAST)[:, None]
+        apart = torch.cdist(encoding, centre).square_()
+        width = (membership * apart).sum() / held.sum()
+        membership = (held.clamp(min=LEAST).log() - SHARPNESS * apart / width.clamp(min=LEAST)).softmax(-1)
+    return membership.mean(0)
 
 
 def as_frequent(values: Tensor, wanted: Tensor, found: Tensor) -> Tensor:
