@@ -111,7 +111,7 @@ def test_domains_a_constant_apart_are_paired_rightly_less_their_means():
     known, said = np.eye(3)[labels], model.predict_proba(x[mine] / scale)
     said = said * known.mean(axis=0) / said.mean(axis=0)
     said /= said.sum(axis=1, keepdims=True)
-    width = np.sqrt((said.var(axis=0, ddof=1).sum() + known.var(axis=0, ddof=1).sum()) / 2)
+    width = np.sqrt((said.var(axis=0, ddof=1).sum() + known.var(axis=0, ddof=1).sum()) / 2) / 3
     within = np.linalg.norm(said[:, None] - known, axis=2) <= width
     wanted = {
         "none": brute(x[mine], x[others], 3),

@@ -47,7 +47,7 @@ def make_encoded(dataset: Dataset, samples: int = 200, **algorithm: Any) -> Enco
         rng.normal(size=(len(rows), 8)) * 0.5 + centre + 0.3 * (np.asarray(dataset.split)[rows] == "train")[:, None]
     )
     unit: NDArray[np.float32] = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    settings = {"name": "okapi", "k": 3, "fixed_caliper": 0.95, "std_caliper": 1.0, **algorithm}
+    settings = {"name": "okapi", "k": 3, "fixed_caliper": 0.95, "std_caliper": 1.0, "outcome_caliper": 0.9, **algorithm}
     return Encoded(
         dataset=dataset,
         rows=rows,

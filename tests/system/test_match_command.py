@@ -102,8 +102,8 @@ def test_an_outcome_without_a_caliper_has_the_automatic_one(tmp_path, capsys):
     frame.to_csv(tmp_path / "t.csv", index=False)
     words = ["--columns", "dose", "weight", "--outcome", "risk", "--k", "2", "--out", str(tmp_path / "m.csv")]
     assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", *words]) == 0
-    assert re.search(r"outcome caliper auto +distance of outcomes <= 1 \(standard dev", capsys.readouterr().out)
-    expected = CaliperMatcher(k=2, outcome_caliper=1.0)
+    assert re.search(r"outcome caliper auto +distance of outcomes <= 0\.333\d* \(standard dev", capsys.readouterr().out)
+    expected = CaliperMatcher(k=2, outcome_caliper=1 / 3)
     expected.fit(frame[["dose", "weight"]], frame.site, outcome=frame.risk)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected.to_frame(), check_dtype=False)
 
