@@ -125,8 +125,11 @@ class OutcomeBank(nn.Module):
         said = torch.cat([new.said, self.said.rows()])[~known]
         found = said.mean(0)
         if self.clusters:
-            some = slice(None, None, -(-len(said) // CLUSTERED))
-            sizes = cluster_sizes(torch.cat([encoding, past])[~known][some], as_frequent(said[some], wanted, found))
+            step = -(-len(said) // CLUSTERED)
+            rows = (~known).nonzero()[::step, 0]
+            first, later = rows[rows < len(encoding)], rows[rows >= len(encoding)] - len(encoding)
+            some = torch.cat([encoding[first], past[later]])  # no copy of the whole bank
+            sizes = cluster_sizes(some, as_frequent(said[::step], wanted, found))
             wanted = wanted ** (1 - self.clusters) * sizes**self.clusters
         return as_frequent(values, wanted, found)
 
