@@ -21,6 +21,7 @@ class Transcription:
         self.kind = kind
         self.bank = []  # (encoding, domain, outcome, known), the oldest first, overwritten as a ring
         self.pointer, self.steps, self.domains, self.sets = 0, steps, domains, sets
+        self.wrong = []  # share of the labels that the momentum model predicted wrong, at each step
         self.supervised_loss = supervised_loss
         scorer_rate = settings.scorer_learning_rate or learning_rate
         self.optimiser = torch.optim.AdamW(
@@ -51,7 +52,8 @@ class Transcription:
         with torch.no_grad():
             encoded = self.momentum(x)
             momentum = unit(encoded)
-            outcome = self.outcome(self.momentum_head(encoded), target)
+            prediction = self.momentum_head(encoded)
+            outcome = self.outcome(prediction, target)
         known = [row < len(target) for row in range(len(x))]
         queries = momentum if s.queries == "momentum" else unit(z.detach())
         keys = torch.stack([*momentum, *(row[0] for row in self.bank)])
@@ -86,6 +88,10 @@ class Transcription:
         # 6. consistency
         warm_up = round(s.warm_up * self.steps)
         weight = s.weight * (min(1.0, number / warm_up) if warm_up else 1.0)
+        if s.outcome_caliper is not None and self.kind == "classification":
+            self.wrong.append((prediction[: len(target)].argmax(1) != target).double().mean().item())
+            error = np.average(self.wrong, weights=0.9 ** np.arange(len(self.wrong))[::-1])
+            weight *= min(1, s.outcome_tolerance / max(error, 1e-9)) ** 2
         rate = len(matches) / len(x)
         pairs = [((unit(z[[q]]) - keys[[k]]) ** 2).sum() for q, found, _ in matches for k in found]
         consistency = weight * rate * torch.stack(pairs).mean() if pairs else torch.zeros((), dtype=z.dtype)

@@ -1,5 +1,6 @@
 """Outcomes for the prognostic caliper: known or predicted, aligned, smoothed over neighbours."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -114,12 +115,43 @@ def test_too_few_neighbours_are_not_asked():
     assert torch.equal(bank.refined(new, torch.zeros(1, 1), torch.zeros(0, 1)).values, new.values)
 
 
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=8), st.floats(0.05, 1))
+def test_predictions_are_trusted_less_the_more_known_classes_are_predicted_wrong(batches, tolerance):
+    """A batch has so many classes that are predicted and so many that are not; where all are open it says nothing."""
+    bank = OutcomeBank(10, 2, "classes", tolerance=tolerance)
+    errors = []
+    for right, wrong in batches:
+        labels = torch.eye(2)[[0] * (right + wrong)]
+        said = torch.eye(2)[[0] * right + [1] * wrong] * 0.6 + 0.2
+        known = torch.arange(right + wrong + 3) < right + wrong
+        rest = torch.full((3, 2), 0.5)
+        bank.push(Outcome(torch.cat([labels, rest]), known, torch.cat([said, rest])))
+        if right + wrong:
+            errors.append(wrong / (right + wrong))
+    error = np.average(errors, weights=0.9 ** np.arange(len(errors))[::-1]) if errors else 0
+    assert bank.trusted().item() == pytest.approx(1 if error <= tolerance else (tolerance / error) ** 2, rel=1e-4)
+
+
+def test_only_classes_are_judged_and_the_judgement_is_kept():
+    wrong = Outcome(torch.eye(2), torch.tensor([True, True]), torch.eye(2).flip(0))
+    for settings in ({"kind": "classes"}, {"kind": "numbers", "tolerance": 0.5}, {"kind": "labels", "tolerance": 0.5}):
+        bank = OutcomeBank(4, 2, **settings)
+        bank.push(wrong)
+        assert bank.trusted() == 1
+    bank = OutcomeBank(4, 2, "classes", tolerance=0.5)
+    bank.push(wrong)
+    copy = OutcomeBank(4, 2, "classes", tolerance=0.5)
+    copy.load_state_dict(bank.state_dict())
+    assert copy.trusted() == 0.25
+
+
 def test_bad_settings():
     for settings, words in (
         ({"kind": "ranks"}, "outcomes must be 'classes', 'numbers' or 'labels', got 'ranks'"),
         ({"kind": "classes", "neighbours": -1}, "outcome_neighbours must be at least 0, got -1"),
         ({"kind": "numbers", "aligned": True}, "outcome_alignment is for classes, outcomes are numbers"),
         ({"kind": "classes", "clusters": 1.5}, r"outcome_clusters must be in \[0, 1\], got 1.5"),
+        ({"kind": "classes", "tolerance": 0.0}, r"outcome_tolerance must be in \(0, 1\], got 0.0"),
     ):
         with pytest.raises(ValueError, match=words):
             OutcomeBank(3, 2, **settings)

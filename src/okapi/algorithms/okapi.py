@@ -54,6 +54,10 @@ class OkapiSettings:
     outcome_clusters : float in [0, 1]
         With ``outcome_alignment``: how much a say the unlabelled samples have in how frequent classes are made, by the
         sizes of the clusters that they form. 0: none; 1: all, and how frequent labels are none.
+    outcome_tolerance : float in (0, 1]
+        With a prognostic caliper, of classes: share of the labels that the momentum model may predict wrong. While it
+        errs more often, ``weight`` and ``self_training`` are multiplied by the square of the tolerance over that share,
+        so that a model which has yet to learn the labels pulls and teaches little. 1: at any time in full.
     centred : bool
         Whether encodings look for matches less the mean of their domain, which all its samples share.
     temperature : float > 0, or "auto"
@@ -105,6 +109,7 @@ class OkapiSettings:
     outcome_neighbours: int = 0
     outcome_alignment: bool = True
     outcome_clusters: float = 0.5
+    outcome_tolerance: float = 0.1
     centred: bool = True
     temperature: float | Literal["auto"] = 1.0
     adapt: Literal["match_rate", "balance"] | None = None
@@ -118,7 +123,7 @@ class OkapiSettings:
     momentum: float | Literal["auto"] = "auto"
     final_momentum: float | None = None
     weight: float = 2.0
-    warm_up: float = 0.5
+    warm_up: float = 0.1
     loss: Literal["squared_l2", "cosine", "jsd", "kl"] = "squared_l2"
     self_training: float = 1.0
     confidence: float = 0.8
@@ -197,6 +202,7 @@ class Okapi(Algorithm):
             outcome_neighbours=own.outcome_neighbours,
             outcome_alignment=own.outcome_alignment and task.kind == "classification",
             outcome_clusters=own.outcome_clusters,
+            outcome_tolerance=own.outcome_tolerance,
             centred=own.centred,
             temperature=own.temperature,
             adapt=own.adapt,
@@ -250,7 +256,8 @@ class Okapi(Algorithm):
             return supervised, matched.loss, matched.figures
         lesson, share = teaching_loss(self.task, taught, prediction[both:], self.settings.confidence)
         figures = {"self_training_loss": lesson.detach(), "taught": share}
-        return supervised, matched.loss + self.self_training(step) * lesson, matched.figures | figures
+        weight = self.self_training(step) * self.consistency.trusted()
+        return supervised, matched.loss + weight * lesson, matched.figures | figures
 
     def _one_way(self, batch: Batch, step: int) -> tuple[Tensor, Tensor, Figures]:
         """Encode the queries' pool online and the keys' pool with momentum only; the labelled online in any case."""

@@ -67,6 +67,9 @@ class CrossDomainConsistency(nn.Module):
     outcome_clusters : float in [0, 1]
         How much a say the sizes of clusters have in how frequent predicted classes are made, as
         `okapi.nn.outcome_bank.OutcomeBank` says.
+    outcome_tolerance : float in (0, 1]
+        With ``outcome_caliper`` on classes: share of the known ones that the momentum encoder may predict wrong. While
+        it errs more often, the weight is multiplied by the square of the tolerance over that share.
     centred : bool
         Whether encodings are compared less the mean of their domain, as `okapi.nn.centring.centred` says. It takes a
         copy of the keys.
@@ -125,6 +128,7 @@ class CrossDomainConsistency(nn.Module):
         outcome_neighbours: int = 0,
         outcome_alignment: bool = False,
         outcome_clusters: float = 0.0,
+        outcome_tolerance: float = 1.0,
         centred: bool = True,
         temperature: float | Literal["auto"] = 1.0,
         adapt: Adapt | None = None,
@@ -187,6 +191,7 @@ class CrossDomainConsistency(nn.Module):
                 "neighbours": outcome_neighbours,
                 "aligned": outcome_alignment,
                 "clusters": outcome_clusters,
+                "tolerance": outcome_tolerance,
             }
             self.outcomes = OutcomeBank(bank, _width(head, "head"), outcomes, dtype, **refining)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
@@ -290,9 +295,9 @@ class CrossDomainConsistency(nn.Module):
             if self.by_outcome:
                 self.outcomes.push(new_outcome)
 
-        weight = self.weight(step)
+        weight = new.new_tensor(self.weight(step)) * self.trusted()
         match_rate = new.new_tensor(len(matches.query) / max(1, asked))
-        figures = {"match_rate": match_rate, "consistency": mean, "consistency_weight": new.new_tensor(weight)}
+        figures = {"match_rate": match_rate, "consistency": mean, "consistency_weight": weight}
         figures |= scorer_figures | match_figures | caliper_figures
         return Consistency(weight * pulled + scorer_loss, match_rate, figures)
 
@@ -323,6 +328,10 @@ class CrossDomainConsistency(nn.Module):
         units = gather(normalize(momentum.to(self.encodings.slots.dtype), dim=-1))  # of each rank
         first = sum(len(part) for part in units[: rank()])
         return self._prognosis(momentum, outcome, torch.cat(units)).values[first : first + len(momentum)]
+
+    def trusted(self) -> Tensor:
+        """Return by what ``outcome_tolerance`` multiplies the weight at present, (), in [0, 1]."""
+        return self.outcomes.trusted() if self.by_outcome else self.encodings.slots.new_ones(())
 
     def _prognosis(self, raw: Tensor, outcome: Tensor | None, new: Tensor) -> Outcome:
         """Return the outcomes of the samples of all ranks, whose unit encodings are ``new``."""

@@ -14,6 +14,7 @@ LEAST = 1e-6  # a class that is predicted less often than this is not made frequ
 CLUSTERED = 4096  # samples by which the sizes of clusters are judged
 SHARPNESS = 8.0  # by how much the logarithm of a membership falls at a cluster's width from its centre
 ROUNDS = 3  # of fitting them
+REMEMBERED = 0.9  # of how many known classes were predicted wrong, from one batch to the next
 
 
 class Outcome(NamedTuple):
@@ -45,7 +46,11 @@ class OutcomeBank(nn.Module):
         With ``aligned``: how much a say the unlabelled samples themselves have in how frequent classes are made. At 0
         none; at 1 a class is as frequent as its cluster is large, as `cluster_sizes` finds it; in between the
         logarithms of the two are mixed. For places where classes are more or less frequent than where labels are from.
+    tolerance : float in (0, 1]
+        Share of the known classes that may be predicted wrong; while more are, predictions are `trusted` less.
     """
+
+    judged: Tensor
 
     def __init__(
         self,
@@ -57,6 +62,7 @@ class OutcomeBank(nn.Module):
         neighbours: int = 0,
         aligned: bool = False,
         clusters: float = 0.0,
+        tolerance: float = 1.0,
     ) -> None:
         super().__init__()
         if neighbours < 0:
@@ -65,14 +71,17 @@ class OutcomeBank(nn.Module):
             raise ValueError(f"outcome_alignment is for classes, outcomes are {kind}")
         if not 0 <= clusters <= 1:
             raise ValueError(f"outcome_clusters must be in [0, 1], got {clusters}")
+        if not 0 < tolerance <= 1:
+            raise ValueError(f"outcome_tolerance must be in (0, 1], got {tolerance}")
         if kind not in ("classes", "numbers", "labels"):
             raise ValueError(f"outcomes must be 'classes', 'numbers' or 'labels', got {kind!r}")
         self.kind, self.width, self.neighbours = kind, width, neighbours
-        self.aligned, self.clusters = aligned, clusters
+        self.aligned, self.clusters, self.tolerance = aligned, clusters, tolerance
         self.values = MemoryBank(capacity, (width,), dtype)
         if aligned:
             self.said = MemoryBank(capacity, (width,), dtype)  # predictions as they were
         self.known = MemoryBank(capacity, dtype=torch.bool)
+        self.register_buffer("judged", torch.zeros(2, dtype=dtype))  # share predicted wrong, and 1, averaged from zeros
 
     def check(self, outcome: Tensor | None, count: int, name: str) -> None:
         """Refuse outcomes of another shape than (count, width)."""
@@ -143,8 +152,21 @@ class OutcomeBank(nn.Module):
         scale = torch.where(scale > 0, scale, 1.0)
         return {"query_outcome": query.values / scale, "key_outcome": keys / scale}
 
+    def trusted(self) -> Tensor:
+        """Return how far predictions can be trusted, (), in [0, 1]: the square of ``tolerance`` over the error.
+
+        The error is the share of the known classes that were predicted wrong, over the newest batches. Up to the
+        tolerance, and where no class was known, predictions are trusted in full.
+        """
+        wrong, of = self.judged
+        error = torch.where(of > 0, wrong / of, 0.0)
+        return (self.tolerance / error.clamp(min=self.tolerance)) ** 2
+
     def push(self, new: Outcome) -> None:
         """Overwrite the oldest outcomes."""
+        if self.kind == "classes" and new.known.any():
+            wrong = (new.said.argmax(1) != new.values.argmax(1))[new.known].to(self.judged.dtype).mean()
+            self.judged.lerp_(torch.stack([wrong, torch.ones_like(wrong)]), 1 - REMEMBERED)
         self.values.push(new.values)
         self.known.push(new.known)
         if self.aligned:
