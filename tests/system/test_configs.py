@@ -93,7 +93,7 @@ PAPER = of_algorithm(
     self_training=0.0,
     scorer_learning_rate=None,
 )
-SCHEDULES = of_algorithm(bank=4096, momentum=0.99, final_momentum=1.0, warm_up=0.1)
+SCHEDULES = of_algorithm(bank=4096, momentum=0.99, final_momentum=1.0)
 RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}
 RESNET_50 = {"model.backbone": "resnet-50", "model.pretrained": "microsoft/resnet-50"}
 
