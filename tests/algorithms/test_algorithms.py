@@ -153,6 +153,11 @@ def test_confidence_is_a_probability():
         OkapiSettings(confidence=1.5)
 
 
+def test_some_error_is_tolerated():
+    with pytest.raises(ValueError, match=r"outcome_tolerance must be in \(0, 1\], got 0"):
+        OkapiSettings(outcome_tolerance=0)
+
+
 def test_offline_okapi_pulls_both_sides_of_a_pair():
     task = TASKS["classification"]
     batch, algorithm = toy(task), make("offline_okapi", task, weight=2.0)

@@ -134,6 +134,8 @@ class OkapiSettings:
             value, other = getattr(self, name), {"momentum": "auto", "final_momentum": None}
             if not (name in other and value == other[name]) and not 0 <= value <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {value}")
+        if not 0 < self.outcome_tolerance <= 1:
+            raise ValueError(f"outcome_tolerance must be in (0, 1], got {self.outcome_tolerance}")
 
     @classmethod
     def paper(cls, **settings: Any) -> Self:

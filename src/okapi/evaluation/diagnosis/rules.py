@@ -228,7 +228,7 @@ def _headline(verdict: Verdict, chosen: str | None, table: pd.DataFrame) -> str:
 def _settings(verdict: Verdict, chosen: str | None) -> dict[str, Any]:
     if verdict == "hurt":
         return {"weight": 0.0, "self_training": 0.0}  # ERM
-    beyond = {"weight": 1.0, "warm_up": 0.1, "self_training": 0.0} if chosen == "paper" else {}
+    beyond = {"weight": 1.0, "self_training": 0.0} if chosen == "paper" else {}
     return WAYS[chosen or "none"] | beyond
 
 
