@@ -6,6 +6,9 @@ INSTALLED := $(VENV)/.installed
 RUNTIME := $(VENV)/.runtime
 DEMO_OUT ?= demo
 
+# Many processes import torch here: each would compile thousands of files again if none could keep what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint bench study docs browser clean
 
 demo: $(RUNTIME)
