@@ -1,6 +1,7 @@
 """What each algorithm does, against its definition written out."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -263,6 +264,27 @@ def test_one_direction_with_online_queries_encodes_only_what_it_needs(direction)
     torch.testing.assert_close(algorithm.consistency.encodings.rows(), expected)
 
 
+@pytest.mark.parametrize("one_way", [False, True])
+def test_labelled_samples_are_normalised_without_the_others_unless_jointly(one_way):
+    task = TASKS["classification"]
+    batch = toy(task)
+    elsewhere = replace(batch.unlabelled, inputs=3 * batch.unlabelled.inputs + 1)
+    settings = {"queries": "online", "direction": (1, 0)} if one_way else {}
+
+    def losses(**more):
+        made = [make("okapi", task, outcome_caliper="auto", **settings, **more) for _ in range(2)]
+        batches = batch, Batch(batch.labelled, elsewhere)
+        return [
+            algorithm.training_step(each, 0)[1]["supervised_loss"]
+            for algorithm, each in zip(made, batches, strict=True)
+        ]
+
+    first, second = losses()
+    assert first == second
+    first, second = losses(batch_norm="joint")
+    assert first != second
+
+
 @pytest.mark.parametrize("loss", ["squared_l2", "cosine", "jsd", "kl"])
 def test_okapi_learns_by_each_loss(loss):
     task = TASKS["classification"]
@@ -334,5 +356,6 @@ def test_the_papers_settings_are_there():
     assert not algorithm.consistency.centred
     assert not algorithm.consistency.by_outcome
     assert not algorithm.teaches
+    assert algorithm.settings.batch_norm == "joint"
     assert OkapiSettings.paper(k=1, std_caliper=0.5) == OkapiSettings.paper(k=1, std_caliper=0.5, fixed_caliper=0.9)
     assert isinstance(algorithm.network.head, nn.Linear)

@@ -164,9 +164,9 @@ def test_the_network_is_called_through_its_wrapper_which_is_no_part_of_the_state
             super().__init__()
             self.inner = algorithm.network
 
-        def forward(self, inputs):
+        def forward(self, inputs, *more):
             calls.append(len(inputs))
-            return self.inner(inputs)
+            return self.inner(inputs, *more)
 
     algorithm.call_through(Wrapper())
     algorithm.training_step(toy(task), 0)

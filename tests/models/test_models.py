@@ -165,3 +165,49 @@ def test_samples_and_settings_that_do_not_fit():
         SmallCNN(channels=0)
     with pytest.raises(TypeError, match="Sequential has none"):
         Network(nn.Sequential(), nn.Linear(1, 1))
+
+
+def normalising():
+    encoder = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    encoder.out_features = 3
+    return Network(encoder, nn.Linear(3, 2)).double()
+
+
+def test_inputs_apart_are_two_batches_to_batch_normalisation():
+    network, x = normalising(), torch.randn(10, 4, dtype=torch.float64)
+    network_of_parts = copy.deepcopy(network)
+    encoding, prediction = network(x, apart=4)
+    parts = [network_of_parts(part) for part in (x[:4], x[4:])]
+    torch.testing.assert_close(encoding, torch.cat([part.encoding for part in parts]))
+    torch.testing.assert_close(prediction, torch.cat([part.prediction for part in parts]))
+    torch.testing.assert_close(network.state_dict(), network_of_parts.state_dict())  # with the running statistics
+    alone = network.encoder[0](x[:4])
+    expected = (alone - alone.mean(0)) / (alone.var(0, correction=0) + 1e-5).sqrt()
+    torch.testing.assert_close(encoding[:4], expected)
+    assert not torch.allclose(network(x).encoding[:4], expected)
+
+
+def test_inputs_apart_make_no_difference_without_batch_statistics():
+    x, seen = torch.randn(10, 4, dtype=torch.float64), []
+    network = normalising().eval()
+    torch.testing.assert_close(network(x, apart=4).encoding, network(x).encoding)
+    plain = build(MLPSettings(), torch.zeros(4), SimpleNamespace(outputs=2))
+    plain.encoder.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    plain(x.float(), apart=4)
+    assert seen == [10]  # in one go
+
+
+def test_named_inputs_can_be_apart():
+    class Encoder(nn.Module):
+        out_features = 3
+
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, inputs):
+            return self.norm(inputs["a"] + inputs["b"])
+
+    network, a, b = Network(Encoder(), nn.Linear(3, 2)), torch.randn(6, 3), torch.randn(6, 3)
+    encoding = network({"a": a, "b": b}, apart=2).encoding
+    torch.testing.assert_close(encoding[2:], network.encoder({"a": a[2:], "b": b[2:]}))

@@ -77,7 +77,7 @@ class Algorithm(nn.Module, ABC):
         self.network, self.task = network, task
         self.settings = self.Settings() if settings is None else settings
         self.steps, self.domains, self.sets = steps, domains, sets
-        self._wrapper: tuple[Callable[[Inputs], Output]] | None = None
+        self._wrapper: tuple[Callable[..., Output]] | None = None
 
     @property
     def needs(self) -> Needs:
@@ -96,13 +96,14 @@ class Algorithm(nn.Module, ABC):
         """Return what an optimiser takes: the parameters to learn, each group with its learning rate."""
         return [{"params": list(self.network.parameters()), "lr": learning_rate}]
 
-    def call_through(self, wrapper: Callable[[Inputs], Output]) -> None:
+    def call_through(self, wrapper: Callable[..., Output]) -> None:
         """Call the network through a wrapper, such as DistributedDataParallel or a compiled version of it."""
         self._wrapper = (wrapper,)  # in a tuple: a module would be registered a second time
 
-    def predict(self, inputs: Inputs) -> Output:
-        """Return encodings (n, d) and predictions (n, outputs) of inputs."""
-        return self.network(inputs) if self._wrapper is None else self._wrapper[0](inputs)
+    def predict(self, inputs: Inputs, apart: int = 0) -> Output:
+        """Return encodings (n, d) and predictions (n, outputs) of inputs, so many of them `apart` (see `Network`)."""
+        network = self.network if self._wrapper is None else self._wrapper[0]
+        return network(inputs, apart) if apart else network(inputs)
 
     def supervised(self, prediction: Tensor, samples: Samples) -> Tensor:
         """Return the supervised loss of predictions (n, outputs) of labelled samples."""

@@ -97,6 +97,9 @@ class OkapiSettings:
         which it would draw together, for online queries in one direction, and where the data have no strong views.
     confidence : float in [0, 1]
         Least probability of a class or label that teaches.
+    batch_norm : {"by_pool", "joint"}
+        Whether layers of batch normalisation, in a network that has some, take the labelled and the unlabelled samples
+        of a step for two batches or for one.
     scorer_learning_rate : float, or null
         Learning rate of the propensity scorer; null: the encoder's, at which it hardly learns on unit vectors.
     """
@@ -127,6 +130,7 @@ class OkapiSettings:
     loss: Literal["squared_l2", "cosine", "jsd", "kl"] = "squared_l2"
     self_training: float = 1.0
     confidence: float = 0.8
+    batch_norm: Literal["by_pool", "joint"] = "by_pool"
     scorer_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
@@ -148,7 +152,12 @@ class OkapiSettings:
         """
         calipers = {"fixed_caliper": 0.9, "std_caliper": 0.2, "outcome_caliper": None}
         schedules = {"weight": 1.0, "warm_up": 0.1, "momentum": 0.996, "final_momentum": 1.0}
-        off = {"outcome_alignment": False, "centred": False, "self_training": 0.0}
+        off: dict[str, Any] = {
+            "outcome_alignment": False,
+            "centred": False,
+            "self_training": 0.0,
+            "batch_norm": "joint",
+        }
         return cls(**(calipers | schedules | off | settings))
 
     def decay(self, steps: int) -> Linear:
@@ -241,7 +250,7 @@ class Okapi(Algorithm):
         if teaches:
             taught = self.consistency.prognosis(momentum, known)[len(labelled) :]
             views.append(strong(others))
-        encoding, prediction = self.predict(join(views))
+        encoding, prediction = self.predict(join(views), self._apart(labelled))
         both = len(labelled) + len(others)
         supervised = self.supervised(prediction[: len(labelled)], labelled)
         domain = torch.cat([self._domain(labelled, LABELLED), self._domain(others, UNLABELLED)])
@@ -268,7 +277,8 @@ class Okapi(Algorithm):
         source, target = self.settings.direction
         seen = pools[:1] if source == LABELLED else pools
         momentum = self.consistency.encode(pools[target].inputs, step)
-        encoding, prediction = self.predict(join([pool.inputs for pool in seen]))
+        apart = self._apart(batch.labelled) if len(seen) > 1 else 0
+        encoding, prediction = self.predict(join([pool.inputs for pool in seen]), apart)
         supervised = self.supervised(prediction[: len(batch.labelled)], batch.labelled)
         queries = slice(None) if source == LABELLED else slice(len(batch.labelled), None)
         matched = self.consistency(
@@ -283,6 +293,9 @@ class Okapi(Algorithm):
             momentum=momentum,
         )
         return supervised, matched.loss, matched.figures
+
+    def _apart(self, labelled: Samples) -> int:
+        return len(labelled) if self.settings.batch_norm == "by_pool" else 0
 
     def _domain(self, samples: Samples, pool: int) -> Tensor:
         if self.settings.domain == "label":

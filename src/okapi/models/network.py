@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Output(NamedTuple):
@@ -33,7 +35,26 @@ class Network(nn.Module):
             raise TypeError(f"encoder must have a whole number out_features, {type(encoder).__name__} has none")
         self.encoder, self.head = encoder, head
 
-    def forward(self, inputs: Tensor | Mapping[str, Tensor]) -> Output:
-        """Return encodings and predictions."""
-        encoding: Tensor = self.encoder(inputs)
+    def forward(self, inputs: Tensor | Mapping[str, Tensor], apart: int = 0) -> Output:
+        """Return encodings and predictions.
+
+        Parameters
+        ----------
+        inputs : tensor (n, ...), or mapping of such
+        apart : int
+            In training, layers of batch normalisation take so many first inputs for one batch and the rest for a
+            second; statistics of both enter those used later. 0: all are one batch.
+        """
+        encoding = self._encode_apart(inputs, apart) if apart and self._normalises() else self.encoder(inputs)
         return Output(encoding, self.head(encoding))
+
+    def _normalises(self) -> bool:
+        return any(isinstance(layer, _BatchNorm) and layer.training for layer in self.encoder.modules())
+
+    def _encode_apart(self, inputs: Tensor | Mapping[str, Tensor], count: int) -> Tensor:
+        parts = [_rows(inputs, rows) for rows in (slice(count), slice(count, None))]
+        return torch.cat([self.encoder(part) for part in parts])
+
+
+def _rows(inputs: Tensor | Mapping[str, Tensor], rows: slice) -> Tensor | Mapping[str, Tensor]:
+    return inputs[rows] if isinstance(inputs, Tensor) else {name: each[rows] for name, each in inputs.items()}
