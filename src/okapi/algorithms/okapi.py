@@ -97,9 +97,9 @@ class OkapiSettings:
         which it would draw together, for online queries in one direction, and where the data have no strong views.
     confidence : float in [0, 1]
         Least probability of a class or label that teaches.
-    batch_norm : {"by_pool", "joint"}
+    batch_norm : {"joint", "by_pool"}
         Whether layers of batch normalisation, in a network that has some, take the labelled and the unlabelled samples
-        of a step for two batches or for one.
+        of a step for one batch or for two.
     scorer_learning_rate : float, or null
         Learning rate of the propensity scorer; null: the encoder's, at which it hardly learns on unit vectors.
     """
@@ -130,7 +130,7 @@ class OkapiSettings:
     loss: Literal["squared_l2", "cosine", "jsd", "kl"] = "squared_l2"
     self_training: float = 1.0
     confidence: float = 0.8
-    batch_norm: Literal["by_pool", "joint"] = "by_pool"
+    batch_norm: Literal["joint", "by_pool"] = "joint"
     scorer_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
@@ -152,12 +152,7 @@ class OkapiSettings:
         """
         calipers = {"fixed_caliper": 0.9, "std_caliper": 0.2, "outcome_caliper": None}
         schedules = {"weight": 1.0, "warm_up": 0.1, "momentum": 0.996, "final_momentum": 1.0}
-        off: dict[str, Any] = {
-            "outcome_alignment": False,
-            "centred": False,
-            "self_training": 0.0,
-            "batch_norm": "joint",
-        }
+        off = {"outcome_alignment": False, "centred": False, "self_training": 0.0}
         return cls(**(calipers | schedules | off | settings))
 
     def decay(self, steps: int) -> Linear:
