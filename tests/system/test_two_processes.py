@@ -44,7 +44,11 @@ CONFIG = {
 }
 
 
-NORMALISED = {**CONFIG, "model": {"name": "cnn", "width": 4, "out_features": 8, "dropout": 0.2}}
+NORMALISED = {
+    **CONFIG,
+    "model": {"name": "cnn", "width": 4, "out_features": 8, "dropout": 0.2},
+    "algorithm": {**CONFIG["algorithm"], "batch_norm": "by_pool"},
+}
 
 
 @pytest.fixture
