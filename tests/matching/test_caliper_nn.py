@@ -1,6 +1,6 @@
 """caliper_nn against a brute-force oracle, scikit-learn, and its own invariances."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from tests.matching.oracle import brute_force
 
-from okapi.matching import caliper_nn, outcome_plan, plans, score_plan, search
+from okapi.matching import caliper_nn, outcome_plan, plans, score_plan, search, selection
 
 KINDS = ("two domains", "many domains", "sets")
 
@@ -65,7 +65,7 @@ def small_blocks(block, chunk, tile_flops, pick_flops=40.0):
             (score_plan, "PICKING_ROWS", block),
             (score_plan, "PICKED", chunk),
             (score_plan, "SAMPLED", chunk),
-            (search, "SHORT", chunk),
+            (selection, "SHORT", chunk),
             (outcome_plan, "NARROW", block),
             (outcome_plan, "CHUNK", block),
             (outcome_plan, "BOXES", chunk),
@@ -74,6 +74,16 @@ def small_blocks(block, chunk, tile_flops, pick_flops=40.0):
             (search, "PANEL", 3 * block * chunk),
         ):
             patch.setattr(module, name, value)
+        yield
+
+
+@contextmanager
+def half_precision():
+    """Find candidates by products in bfloat16, whatever the processor, the problem's size and what a trial says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_half_precision_pays", lambda *_: True)
+        patch.setattr(search, "UNSETTLED", 1.0)
+        patch.setattr(search, "FEW", 0)
         yield
 
 
@@ -100,12 +110,13 @@ settings = st.fixed_dictionaries(
     block=st.integers(1, 9),
     chunk=st.integers(1, 40),
     tile_flops=st.sampled_from([100.0, 5e3, 1e9]),
+    half=st.booleans(),
     arguments=settings,
 )
-def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk, tile_flops, arguments):
-    """Whatever the shapes, domains, ties, calipers, sides that are empty or filtered away, block and chunk sizes."""
+def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk, tile_flops, half, arguments):
+    """Whatever the shapes, domains, ties, calipers, empty or filtered sides, block and chunk sizes, and precision."""
     queries, keys, domains = make_problem(np.random.default_rng(seed), n, m, width, kind, ties=ties, offset=offset)
-    with small_blocks(block, chunk, tile_flops):
+    with small_blocks(block, chunk, tile_flops), half_precision() if half else nullcontext():
         matches = caliper_nn(queries, keys, **domains, **arguments)
     assert_same(matches, brute_force(queries, keys, **domains, **arguments))
 
@@ -122,9 +133,10 @@ def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk,
     pick_flops=st.sampled_from([40.0, -1e3, -1e6]),
     std_caliper=st.sampled_from([0.05, 0.17, 0.83]),
     outcome_caliper=st.sampled_from([None, 0.4]),
+    half=st.booleans(),
 )
 def test_many_domains_equal_brute_force(
-    seed, n, m, width, ties, block, chunk, tile_flops, pick_flops, std_caliper, outcome_caliper
+    seed, n, m, width, ties, block, chunk, tile_flops, pick_flops, std_caliper, outcome_caliper, half
 ):
     """Whether keys are searched by tiles or picked: where that costs less than nothing, most queries pick."""
     rng = np.random.default_rng(seed)
@@ -133,7 +145,7 @@ def test_many_domains_equal_brute_force(
     if outcome_caliper is not None:
         outcome = {"query_outcome": rng.random(n), "key_outcome": rng.random(m)}
         arguments |= {"outcome_caliper": outcome_caliper, **outcome}
-    with small_blocks(block, chunk, tile_flops, pick_flops):
+    with small_blocks(block, chunk, tile_flops, pick_flops), half_precision() if half else nullcontext():
         matches = caliper_nn(queries, keys, **domains, **arguments)
     assert_same(matches, brute_force(queries, keys, **domains, **arguments))
 
@@ -146,6 +158,41 @@ def test_equals_brute_force_on_a_larger_problem(kind, std_caliper):
     queries, keys, domains = make_problem(rng, 90, 700, 5, kind, dtype=np.float32)
     arguments = {"k": 2, "std_caliper": std_caliper, "fixed_caliper": 0.95}
     assert_same(caliper_nn(queries, keys, **domains, **arguments), brute_force(queries, keys, **domains, **arguments))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    width=st.sampled_from([3, 40, 300]),
+    clusters=st.sampled_from([1, 3, 60]),
+    spread=st.sampled_from([1.0, 1e-2, 1e-4]),
+    k=st.sampled_from([1, 4]),
+)
+def test_half_precision_loses_no_neighbour(seed, width, clusters, spread, k):
+    """Clusters may be narrower than what bfloat16 can tell apart: more pairs are then re-scored, or all of it again."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(clusters, width))[rng.integers(clusters, size=180)] + spread * rng.normal(size=(180, width))
+    arguments = {"query_domain": np.zeros(60, np.int64), "key_domain": np.ones(120, np.int64), "k": k}
+    with half_precision():
+        matches = caliper_nn(x[:60].astype(np.float32), x[60:].astype(np.float32), **arguments)
+    assert_same(matches, brute_force(x[:60].astype(np.float32), x[60:].astype(np.float32), **arguments))
+
+
+def test_what_half_precision_does_not_settle_is_searched_again(monkeypatch):
+    """All but a few queries lie among keys that bfloat16 cannot tell apart."""
+    rng = np.random.default_rng(0)
+    x = (5 + 1e-5 * rng.normal(size=(900, 48))).astype(np.float32)
+    x[:20] = x[300:400] = rng.normal(size=48)
+    x[:20] += rng.normal(size=(20, 48)).astype(np.float32)
+    x[300:400] += rng.normal(size=(100, 48)).astype(np.float32)
+    again = []
+    nearest = search.Search.nearest
+    monkeypatch.setattr(search.Search, "nearest", lambda self, *some: again.append(some) or nearest(self, *some))
+    arguments = {"query_domain": np.zeros(300, np.int64), "key_domain": np.ones(600, np.int64), "k": 3}
+    with half_precision():
+        matches = caliper_nn(x[:300], x[300:], **arguments)
+    ((_, rows),) = again
+    assert 200 < len(rows) < 300
+    assert_same(matches, brute_force(x[:300], x[300:], **arguments))
 
 
 @given(seed=st.integers(0, 2**32 - 1), arguments=settings)

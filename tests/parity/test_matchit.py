@@ -73,7 +73,8 @@ def test_same_queries_and_number_of_keys(case):
 def test_same_pairs_up_to_identical_units(case):
     ours = case.keys(case.matcher.to_frame(), "query", "key")
     theirs = case.keys(case.pairs, "focal", "match")
-    assert (ours != theirs).sum() == QUERIES_WITH_TIED_KEYS.get(case.name, 0)
+    # At most: distances that tie exactly on paper may differ in the last bit, by how a processor rounds.
+    assert (ours != theirs).sum() <= QUERIES_WITH_TIED_KEYS.get(case.name, 0)
 
 
 def test_where_pairs_differ_the_distances_are_equal(case):

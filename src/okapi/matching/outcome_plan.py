@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import FAR, NARROW, Block, Plan, Scratch, Tile, at, cut
+from okapi.matching.plans import FAR, NARROW, Band, Block, Plan, Scratch, Tile, at, cut
 
 CHUNK = 128  # keys whose outcomes share a box
 SMALL = 4  # a piece is at least this part of its size: groups of outcomes that are smaller share one
@@ -76,7 +76,6 @@ class FilteredPlan(Plan):
     def __init__(self, plan: Plan, caliper: OutcomeCaliper) -> None:
         self.plan, self.caliper = plan, caliper
         self.query_order, self.key_order, self.blocks = plan.query_order, plan.key_order, plan.blocks
-        self.tiles_cover_all = plan.tiles_cover_all
         self.outcomes = caliper.ordered(plan.query_order, plan.key_order)
         self._begin = 0  # of the block whose tiles are being filled
 
@@ -94,6 +93,11 @@ class FilteredPlan(Plan):
         """See `Plan`."""
         self._begin = block.rows.start
         return self.plan.tiles(block, columns)
+
+    def bands(self, block: Block, size: int) -> Iterator[Band] | None:
+        """See `Plan`."""
+        self._begin = block.rows.start
+        return self.plan.bands(block, size)
 
     def outside(self, tile: Tile, scratch: Scratch) -> Tensor:
         """See `Plan`."""

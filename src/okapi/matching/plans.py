@@ -41,7 +41,7 @@ class Block:
 
 
 class Tile(NamedTuple):
-    """Some queries of a block and keys of one domain, among which there are admissible pairs.
+    """Some queries of a block and keys of one domain, among which there may be admissible pairs.
 
     ``rows`` are places within the block. The rest has one value per query: the place of its domain among those
     present, its score of its own and of the key's domain, and minus the squares of the thresholds of the two.
@@ -54,6 +54,13 @@ class Tile(NamedTuple):
     score: Tensor
     less_query: Tensor
     less_key: Tensor
+
+
+class Band(NamedTuple):
+    """Keys of one domain, as tiles of which each query of a block has one; ``width`` is that of the widest."""
+
+    width: int
+    tiles: Iterator[Tile]
 
 
 Scratch = Callable[[str, int, int], Tensor]  # returns memory of that name and shape, used again and again
@@ -72,7 +79,6 @@ class Plan(ABC):
     query_order: Tensor
     key_order: Tensor
     blocks: list[Block]
-    tiles_cover_all = False  # whether tiles, where there are any, leave no pair out
 
     @abstractmethod
     def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
@@ -83,7 +89,11 @@ class Plan(ABC):
         raise NotImplementedError
 
     def tiles(self, block: Block, columns: slice) -> Iterator[Tile] | None:
-        """Yield the parts of a block's columns that hold admissible pairs; None: it is one part."""
+        """Yield parts of a block's columns which cover all of them, for `outside`; None: it is one part."""
+        return None
+
+    def bands(self, block: Block, size: int) -> Iterator[Band] | None:
+        """Yield the parts of a block's pairs that hold admissible ones, at most ``size`` wide; None: it is one part."""
         return None
 
     def outside(self, tile: Tile, scratch: Scratch) -> Tensor:

@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import Block, Plan, Scratch, Tile, at, cut, spread
+from okapi.matching.plans import Band, Block, Plan, Scratch, Tile, at, cut, spread
 
 ROWS = 4096  # at most 2**15 queries per block where key domains are searched one by one
 MIXED_ROWS = 128  # where they are searched together
@@ -92,7 +92,6 @@ class ScorePlan(Plan):
         self._set_limits()
 
         self.n_tiles = self._tiles_per_domain(len(query_rows), width)
-        self.tiles_cover_all = self.n_tiles == 1
         own = query_score[query_rows, query_domain[query_rows]]
         group = torch.searchsorted(caliper.present, query_domain[query_rows])
         order, picky = self._picky_last((own * self.scale).float(), group, width)
@@ -145,7 +144,7 @@ class ScorePlan(Plan):
         rank = torch.arange(1, len(order) + 1, device=own.device) - torch.searchsorted(group, group)
 
         pair = 2 * width + PAIR_FLOPS
-        tiled = rank * pair * (1 if self.tiles_cover_all else TILED_SHARE)
+        tiled = rank * pair * (1 if self.n_tiles == 1 else TILED_SHARE)
         picked = share * (rank * pair + width * PICK_FLOPS) + TILE_FLOPS / max(1, len(self.key_order))
         best = own.new_zeros(n_groups).scatter_reduce(0, group, tiled - picked, "amax")
         most = torch.where((tiled - picked == best[group]) & (tiled > picked), rank, 0)
@@ -167,10 +166,18 @@ class ScorePlan(Plan):
         if not rows:
             return []
         lowest = at(self.lowest, [block.stop - 1 for block in rows])
+        low, high = (
+            torch.stack([edge(self.query_score[block], 0) for block in rows]) for edge in (torch.amin, torch.amax)
+        )
+        reach = at(self.of_key_by_key.T, groups)  # none of the own domain
+        low, high = low - reach, high + reach
         picked: list[Tensor] = []
         for part in cut(0, len(rows), max(1, PICKED // len(self.key_order))):
-            reached = at(self.key_cross, groups[part]) >= lowest[part, None]
-            picked += reached.nonzero()[:, 1].split(reached.sum(1).tolist())
+            block, key = (at(self.key_cross, groups[part]) >= lowest[part, None]).nonzero(as_tuple=True)
+            domain, own = self.key_domain.index_select(0, key), self.key_own.index_select(0, key)
+            inside = (low[part][block, domain] <= own) & (own <= high[part][block, domain])
+            n_picked = block[inside].bincount(minlength=part.stop - part.start)
+            picked += key[inside].split(n_picked.tolist())
         return [Block(block, picked=keys) for block, keys in zip(rows, picked, strict=True)]
 
     def _tiles_per_domain(self, n_queries: int, width: int) -> int:
@@ -218,28 +225,41 @@ class ScorePlan(Plan):
 
     def tiles(self, block: Block, columns: slice) -> Iterator[Tile] | None:
         """See `Plan`."""
-        return self._tiles(block, columns) if self.n_tiles else None
+        return self._whole_domains(block, columns) if self.n_tiles == 1 else None
 
-    def _tiles(self, block: Block, columns: slice) -> Iterator[Tile]:
+    def _whole_domains(self, block: Block, columns: slice) -> Iterator[Tile]:
+        everyone = torch.arange(block.rows.stop - block.rows.start, device=self.query_own.device)
+        for domain, start, stop in self.domain_spans:
+            part = slice(max(start, columns.start), min(stop, columns.stop))
+            if part.start < part.stop:
+                yield Tile(everyone, part, *self._of_queries(block, domain))
+
+    def bands(self, block: Block, size: int) -> Iterator[Band] | None:
+        """See `Plan`."""
+        return self._bands(block, size) if self.n_tiles > 1 and block.picked is None else None
+
+    def _bands(self, block: Block, size: int) -> Iterator[Band]:
         number = self.tiled.index(block)
-        own, group = self.query_own[block.rows], self.query_group[block.rows]
-        everyone = torch.arange(len(own), device=own.device)
-        for place, (domain, start, stop) in enumerate(self.domain_spans):
-            start, stop = max(start, columns.start), min(stop, columns.stop)
-            if start >= stop:
-                continue
-            score = self.score_by_key[domain, block.rows]
-            limits = self.less_query_by_key[domain], self.less_key_by_key[domain]
-            less_query, less_key = (limit.index_select(0, group) for limit in limits)  # quicker than by brackets
-            if self.n_tiles == 1:
-                yield Tile(everyone, slice(start, stop), group, own, score, less_query, less_key)
-                continue
-            order = self.orders[number][place].long()
-            values = [value.index_select(0, order) for value in (group, own, score, less_query, less_key)]
-            for rows, window in zip(self.tile_rows[number], self.windows[number], strict=True):
-                first, last = max(window[place][0], start), min(window[place][1], stop)
-                if first < last:
-                    yield Tile(order[rows], _rounded(first, last, start, stop), *(value[rows] for value in values))
+        for place, (_, start, stop) in enumerate(self.domain_spans):
+            for piece in cut(start, stop, size):
+                windows = (window[place] for window in self.windows[number])
+                columns = [_rounded(first, last, piece) for first, last in windows]
+                width = max(part.stop - part.start for part in columns)
+                if width:
+                    yield Band(width, self._band_tiles(block, number, place, columns))
+
+    def _band_tiles(self, block: Block, number: int, place: int, columns: list[slice]) -> Iterator[Tile]:
+        order = self.orders[number][place].long()
+        values = [value.index_select(0, order) for value in self._of_queries(block, self.domain_spans[place][0])]
+        for rows, part in zip(self.tile_rows[number], columns, strict=True):
+            yield Tile(order[rows], part, *(value[rows] for value in values))
+
+    def _of_queries(self, block: Block, domain: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return what a tile of a block's queries and a key domain needs to know of the queries."""
+        group = self.query_group[block.rows]
+        limits = self.less_query_by_key[domain], self.less_key_by_key[domain]
+        less_query, less_key = (limit.index_select(0, group) for limit in limits)  # quicker than by brackets
+        return group, self.query_own[block.rows], self.score_by_key[domain, block.rows], less_query, less_key
 
     def outside(self, tile: Tile, scratch: Scratch) -> Tensor:
         """See `Plan`."""
@@ -316,8 +336,11 @@ def columns(score: Tensor, chosen: Tensor) -> Tensor:
     return score if len(chosen) == score.shape[1] else score.index_select(1, chosen)
 
 
-def _rounded(first: int, last: int, start: int, stop: int) -> slice:
-    """Widen a window to a round width, as far as its span allows."""
+def _rounded(first: int, last: int, piece: slice) -> slice:
+    """Return what of a window lies in a piece of the keys, widened to a round width as far as the piece allows."""
+    first, last = max(first, piece.start), min(last, piece.stop)
+    if first >= last:
+        return slice(piece.start, piece.start)
     width = -(-(last - first) // ROUND) * ROUND
-    last = min(first + width, stop)
-    return slice(max(last - width, start), last)
+    last = min(first + width, piece.stop)
+    return slice(max(last - width, piece.start), last)
