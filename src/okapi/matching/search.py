@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from okapi.matching.plans import FAR, Band, Block, Plan, Tile, spread
-from okapi.matching.selection import smallest
+from okapi.matching.selection import Nearest, smallest
+from okapi.matching.vectors import PIECE, center_and_scale, prepare, prepare_piece, squared_norm
 
 MARGIN = 2  # candidates fetched beyond k, and one more
 LONG = 512  # for each so many columns: the longer the sums, the larger their error
 PRODUCT = 2048  # keys per matrix product
 PANEL = 1 << 22  # scores of a block kept at a time: they stay in the cache until the best are selected
-PIECE = 1 << 17  # numbers handled at a time in float64: they stay in the cache
 FEW = 128  # queries up to which all scores are quicker to have than a sorted copy of the keys
 HALF_FLOPS, HALF_WIDTH = 4e9, 256  # of the products, and columns, from which on half precision is worth a try
 HALF_MARGIN = 12  # candidates that are fetched in addition then, and half as many as are wanted
@@ -85,15 +85,15 @@ class Search:
         self.empty = not len(plan.query_order) or not len(plan.key_order)
         if self.empty:
             return
-        center, self.scale = _center_and_scale(queries, keys)
-        self.q_sorted, q_norm, q_lost = _prepare(queries, plan.query_order, center, self.scale, dtype)
+        center, self.scale = center_and_scale(queries, keys)
+        self.q_sorted, q_norm, q_lost = prepare(queries, plan.query_order, center, self.scale, dtype)
         self.q_norm = q_norm.double()
         self.table: Tensor | None = None
         k_lost = torch.zeros((), device=keys.device)
         if len(plan.query_order) <= min(FEW, keys.shape[1]):  # and take no more memory
             self.table, k_norm = self._score_all(center)
         else:
-            self.k_sorted, k_norm, k_lost = _prepare(keys, plan.key_order, center, self.scale, dtype)
+            self.k_sorted, k_norm, k_lost = prepare(keys, plan.key_order, center, self.scale, dtype)
             self.half_norm = k_norm / 2
         self.largest = k_norm.amax().double() / 2
         norms = self.q_norm.sqrt(), (2 * self.largest).sqrt()
@@ -109,9 +109,9 @@ class Search:
     def nearest_or_left(
         self, k: int, rows: Tensor | None = None, most: float = math.inf
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Do the same, and return the places of the queries left unsettled, for which see `nearest` elsewhere.
+        """Do the same, and return the places of the queries whose keys are not settled, so that another search may.
 
-        There are none unless the candidates leave more than ``most`` pairs to re-score.
+        There are none unless more than ``most`` pairs would have to be re-scored.
         """
         n_rows = len(self.plan.query_order) if rows is None else len(rows)
         if self.empty or not n_rows:
@@ -166,8 +166,8 @@ class Search:
             for start in range(0, len(order), PRODUCT):
                 part = slice(start, min(start + PRODUCT, len(order)))
                 piece = self._scratch("keys", part.stop - start, width)
-                _prepare_piece(self.keys, order[part], center, self.scale, piece)
-                norm[part] = _squared_norm(piece)
+                prepare_piece(self.keys, order[part], center, self.scale, piece)
+                norm[part] = squared_norm(piece)
                 torch.addmm(norm[part] / 2, self.q_sorted, piece.T, alpha=-1, out=table[:, part])
         return table, norm
 
@@ -372,7 +372,7 @@ class Search:
         limit = (kth * self.scale**2 - self.q_norm[rows]) / 2 + self.error[rows]
         limit = (limit + self._rounding(limit)).float()
         limit = torch.nextafter(limit, torch.full_like(limit, torch.inf)).clamp_(max=FAR / 2)
-        found, n_pairs = _Nearest(len(rows), k, rows.device), 0
+        found, n_pairs = Nearest(len(rows), k, rows.device), 0
         for block, at in self._blocks(rows):
             for panel, locate in self._panels(block, rows[at]):
                 row, column = (panel <= limit[at, None]).nonzero(as_tuple=True)
@@ -385,38 +385,6 @@ class Search:
                 distance = self._squared_distance(rows[at][row], index[:, None])[:, 0]
                 found.add(row + at.start, distance, index)
         return found.table()
-
-
-class _Nearest:
-    """The k nearest of a growing list of pairs, per row; ties to the lower index."""
-
-    def __init__(self, n_rows: int, k: int, device: torch.device) -> None:
-        self.n_rows, self.k = n_rows, k
-        self.row = torch.empty(0, dtype=torch.int64, device=device)
-        self.distance = torch.empty(0, dtype=torch.float64, device=device)
-        self.index = torch.empty(0, dtype=torch.int64, device=device)
-
-    def add(self, row: Tensor, distance: Tensor, index: Tensor) -> None:
-        row, distance, index = (
-            torch.cat([self.row, row]),
-            torch.cat([self.distance, distance]),
-            torch.cat([self.index, index]),
-        )
-        order = index.argsort(stable=True)
-        order = order[distance[order].argsort(stable=True)]
-        order = order[row[order].argsort(stable=True)]
-        keep = order[self._rank(row[order]) < self.k]
-        self.row, self.distance, self.index = row[keep], distance[keep], index[keep]
-
-    def _rank(self, row: Tensor) -> Tensor:
-        return torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
-
-    def table(self) -> tuple[Tensor, Tensor]:
-        distance = torch.full((self.n_rows, self.k), torch.inf, dtype=torch.float64, device=self.row.device)
-        index = torch.full((self.n_rows, self.k), -1, device=self.row.device)
-        rank = self._rank(self.row)
-        distance[self.row, rank], index[self.row, rank] = self.distance, self.index
-        return distance, index
 
 
 def _fitting(bands: Iterator[Band], size: int) -> Iterator[list[Band]]:
@@ -449,15 +417,6 @@ def _within(panel: Tensor, part: slice, columns: slice) -> Tensor:
     return panel[:, part.start - columns.start : part.stop - columns.start]
 
 
-def _center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
-    """Return a centre of the data and a power of two that brings centred values near one, against overflow."""
-    center = keys[:: max(1, len(keys) // 4096)].double().mean(0)
-    reach = torch.stack([x.double() for side in (queries, keys) for x in side.aminmax()]).abs().amax()
-    spread = float(reach + center.abs().amax())
-    exponent = math.frexp(spread)[1] if spread else 0
-    return center, 2.0 ** -max(-500, min(500, exponent))
-
-
 def _half_precision_pays(queries: Tensor, keys: Tensor, plan: Plan) -> bool:
     """Return whether products of bfloat16 are likely to be quicker: for large problems, where the processor has them.
 
@@ -479,48 +438,6 @@ def _has_bfloat16_products() -> bool:
         return False
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
-
-
-def _prepare(
-    vectors: Tensor, order: Tensor, center: Tensor, scale: float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the rows in ``order``, centred and scaled, their squared norms, and the norms of what rounding took.
-
-    Norms are of the rows in float32, and what rounding to that took is not counted. Works in pieces that stay in the
-    cache, so that no wider copy is made of the whole.
-    """
-    out = torch.empty(len(order), vectors.shape[1], dtype=dtype, device=vectors.device)
-    norm = torch.empty(len(order), device=vectors.device)
-    lost = torch.zeros(len(order), device=vectors.device)
-    step = max(1, PIECE // max(1, vectors.shape[1]))
-    scratch = torch.empty(
-        0 if dtype == torch.float32 else min(step, len(order)), vectors.shape[1], device=vectors.device
-    )
-    for start in range(0, len(order), step):
-        part = slice(start, min(start + step, len(order)))
-        piece = out[part] if dtype == torch.float32 else scratch[: part.stop - start]
-        _prepare_piece(vectors, order[part], center, scale, piece)
-        norm[part] = _squared_norm(piece)
-        if dtype != torch.float32:
-            out[part] = piece
-            lost[part] = torch.linalg.vector_norm(piece.sub_(out[part]), dim=1)
-    return out, norm, lost
-
-
-def _prepare_piece(vectors: Tensor, rows: Tensor, center: Tensor, scale: float, out: Tensor) -> None:
-    """Write the rows, centred and scaled, to ``out``, float32."""
-    if vectors.dtype == torch.float32:
-        torch.index_select(vectors, 0, rows, out=out)
-        out.sub_(center.float()).mul_(scale)
-    else:
-        wide = vectors[rows]
-        wide = wide if vectors.dtype == torch.float64 else wide.float()
-        out.copy_(wide.sub_(center.to(wide.dtype)).mul_(scale))
-
-
-def _squared_norm(vectors: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(vectors, dim=1)
-    return norm.square_()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The smallest scores of every row of a matrix."""
+"""The smallest of many: scores of every row of a matrix, and distances of pairs that come bit by bit."""
 
 import torch
 from torch import Tensor
@@ -26,3 +26,37 @@ def smallest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     value, member = members.topk(count, dim=1, largest=False)
     column = group.gather(1, member % count) + member // count * n_groups
     return value, torch.where(member < GROUP * count, column, member + GROUP * (n_groups - count))
+
+
+class Nearest:
+    """The k nearest of a growing list of pairs, per row; ties to the lower index."""
+
+    def __init__(self, n_rows: int, k: int, device: torch.device) -> None:
+        self.n_rows, self.k = n_rows, k
+        self.row = torch.empty(0, dtype=torch.int64, device=device)
+        self.distance = torch.empty(0, dtype=torch.float64, device=device)
+        self.index = torch.empty(0, dtype=torch.int64, device=device)
+
+    def add(self, row: Tensor, distance: Tensor, index: Tensor) -> None:
+        """Add pairs, each of shape (p,): the row they belong to, their distance and the index of the other side."""
+        row, distance, index = (
+            torch.cat([self.row, row]),
+            torch.cat([self.distance, distance]),
+            torch.cat([self.index, index]),
+        )
+        order = index.argsort(stable=True)
+        order = order[distance[order].argsort(stable=True)]
+        order = order[row[order].argsort(stable=True)]
+        keep = order[self._rank(row[order]) < self.k]
+        self.row, self.distance, self.index = row[keep], distance[keep], index[keep]
+
+    def _rank(self, row: Tensor) -> Tensor:
+        return torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        """Return distances and indices (n_rows, k), nearest first; infinite and -1 where there are fewer."""
+        distance = torch.full((self.n_rows, self.k), torch.inf, dtype=torch.float64, device=self.row.device)
+        index = torch.full((self.n_rows, self.k), -1, device=self.row.device)
+        rank = self._rank(self.row)
+        distance[self.row, rank], index[self.row, rank] = self.distance, self.index
+        return distance, index

@@ -1,0 +1,59 @@
+"""Vectors as the matrix product of a search wants them: centred, scaled and in the order of its plan."""
+
+import math
+
+import torch
+from torch import Tensor
+
+PIECE = 1 << 17  # numbers handled at a time: they stay in the cache
+
+
+def center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
+    """Return a centre of the data and a power of two that brings centred values near one, against overflow."""
+    center = keys[:: max(1, len(keys) // 4096)].double().mean(0)
+    reach = torch.stack([x.double() for side in (queries, keys) for x in side.aminmax()]).abs().amax()
+    spread = float(reach + center.abs().amax())
+    exponent = math.frexp(spread)[1] if spread else 0
+    return center, 2.0 ** -max(-500, min(500, exponent))
+
+
+def prepare(
+    vectors: Tensor, order: Tensor, center: Tensor, scale: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the rows in ``order``, centred and scaled, their squared norms, and the norms of what rounding took.
+
+    Norms are of the rows in float32, and what rounding to that took is not counted. Works in pieces that stay in the
+    cache, so that no wider copy is made of the whole.
+    """
+    out = torch.empty(len(order), vectors.shape[1], dtype=dtype, device=vectors.device)
+    norm = torch.empty(len(order), device=vectors.device)
+    lost = torch.zeros(len(order), device=vectors.device)
+    step = max(1, PIECE // max(1, vectors.shape[1]))
+    single = dtype == torch.float32
+    scratch = torch.empty(0 if single else step, vectors.shape[1], device=vectors.device)
+    for start in range(0, len(order), step):
+        part = slice(start, min(start + step, len(order)))
+        piece = out[part] if single else scratch[: part.stop - start]
+        prepare_piece(vectors, order[part], center, scale, piece)
+        norm[part] = squared_norm(piece)
+        if not single:
+            out[part] = piece
+            lost[part] = torch.linalg.vector_norm(piece.sub_(out[part]), dim=1)
+    return out, norm, lost
+
+
+def prepare_piece(vectors: Tensor, rows: Tensor, center: Tensor, scale: float, out: Tensor) -> None:
+    """Write the rows, centred and scaled, to ``out``, float32."""
+    if vectors.dtype == torch.float32:
+        torch.index_select(vectors, 0, rows, out=out)
+        out.sub_(center.float()).mul_(scale)
+    else:
+        wide = vectors[rows]
+        wide = wide if vectors.dtype == torch.float64 else wide.float()
+        out.copy_(wide.sub_(center.to(wide.dtype)).mul_(scale))
+
+
+def squared_norm(vectors: Tensor) -> Tensor:
+    """Return the squared lengths (n,) of vectors (n, d)."""
+    norm: Tensor = torch.linalg.vector_norm(vectors, dim=1)
+    return norm.square_()
