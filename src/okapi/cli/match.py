@@ -45,7 +45,7 @@ def _match_parser() -> ArgumentParser:
         "--outcome-caliper",
         type=number_or_auto,
         metavar="T",
-        help="largest distance of outcomes in a pair; default with --outcome: auto, their standard deviation",
+        help="largest distance of outcomes in a pair; default with --outcome: auto, a third of their deviation",
     )
     add("--temperature", type=number, default=1.0, metavar="TAU", help="divides the logits of the propensities")
     add_matcher(parser)

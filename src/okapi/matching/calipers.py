@@ -13,7 +13,7 @@ from okapi.matching.plans import DomainPlan, Plan, SetPlan, WindowPlan
 from okapi.matching.score_plan import ScoreCaliper, ScorePlan, columns
 
 LOGIT_CLIP = 1e-6
-VARIANCE_ROWS = 2048
+VARIANCE_ROWS = 512
 SCALES = ("probability", "logit")
 
 

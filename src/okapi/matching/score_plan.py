@@ -20,7 +20,7 @@ TILED_SHARE = 0.4  # of the pairs, which several tiles of a domain look at, abou
 PICK_FLOPS = 40  # what a number of a picked key costs
 PICKING_ROWS = 64  # queries that pick their keys together
 PICKED = 1 << 20  # scores compared at a time to pick keys
-SAMPLED = 512  # keys by which the number that would be picked is judged
+SAMPLED = 256  # keys by which the number that would be picked is judged
 COUNTED = 4096  # keys counted at a time
 GATHERED = 1024  # keys whose scores are rearranged at a time
 ROUND = 16  # widths of tiles are multiples of this: the product is faster
@@ -169,15 +169,22 @@ class ScorePlan(Plan):
         low, high = (
             torch.stack([edge(self.query_score[block], 0) for block in rows]) for edge in (torch.amin, torch.amax)
         )
-        reach = at(self.of_key_by_key.T, groups)  # none of the own domain
-        low, high = low - reach, high + reach
+        of_block = torch.tensor(groups, device=lowest.device)
+        reach = self.of_key_by_key.T.index_select(0, of_block)  # none of the own domain
+        low, high = (low - reach).flatten(), (high + reach).flatten()
+        n_keys, n_domains = len(self.key_order), reach.shape[1]
         picked: list[Tensor] = []
-        for part in cut(0, len(rows), max(1, PICKED // len(self.key_order))):
-            block, key = (at(self.key_cross, groups[part]) >= lowest[part, None]).nonzero(as_tuple=True)
+        for part in cut(0, len(rows), max(1, PICKED // n_keys)):  # indices are flat: quicker than pairs of them
+            near = self.key_cross.index_select(0, of_block[part]) >= lowest[part, None]
+            place = near.flatten().nonzero()[:, 0]
+            block = place.div(n_keys, rounding_mode="floor")
+            key = place - n_keys * block
             domain, own = self.key_domain.index_select(0, key), self.key_own.index_select(0, key)
-            inside = (low[part][block, domain] <= own) & (own <= high[part][block, domain])
-            n_picked = block[inside].bincount(minlength=part.stop - part.start)
-            picked += key[inside].split(n_picked.tolist())
+            cell = n_domains * (block + part.start) + domain
+            inside = (low.index_select(0, cell) <= own) & (own <= high.index_select(0, cell))
+            chosen = inside.nonzero()[:, 0]
+            n_picked = block.index_select(0, chosen).bincount(minlength=part.stop - part.start)
+            picked += key.index_select(0, chosen).split(n_picked.tolist())
         return [Block(block, picked=keys) for block, keys in zip(rows, picked, strict=True)]
 
     def _tiles_per_domain(self, n_queries: int, width: int) -> int:
