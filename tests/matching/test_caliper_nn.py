@@ -259,6 +259,14 @@ def test_neither_huge_nor_tiny_values_lose_neighbours(scale):
     assert scaled.key.tolist() == expected.key.tolist()
 
 
+@pytest.mark.parametrize("scale", [1e-42, 1e-39, 1e36])
+def test_values_at_the_ends_of_single_precision_lose_no_query(scale):
+    queries, keys, domains = make_problem(np.random.default_rng(1), 30, 60, 3, "two domains")
+    domains.pop("query_propensity"), domains.pop("key_propensity")
+    queries, keys = ((side * scale).astype(np.float32) for side in (queries, keys))
+    assert_same(caliper_nn(queries, keys, **domains, k=3), brute_force(queries, keys, **domains, k=3))
+
+
 def test_an_outlier_among_the_keys_changes_nothing():
     """It widens the bound on the product's error, so that more candidates are re-scored, not the result."""
     queries, keys, domains = make_problem(np.random.default_rng(1), 40, 200, 8, "two domains", dtype=np.float32)
@@ -446,6 +454,10 @@ nan, inf = float("nan"), float("inf")
         ({"k": 0}, "k must be a whole number of at least 1, got 0"),
         ({"k": 1.5}, "k must be a whole number of at least 1, got 1.5"),
         ({"k": True}, "k must be a whole number"),
+        ({"queries": np.zeros((6, 0)), "keys": np.zeros((8, 0))}, "queries must have at least one column"),
+        ({"keys": np.full((8, 3), -1e200)}, r"keys must lie within 1e\+150 of zero, .* row 0 does not"),
+        ({"keys": np.full((8, 3), 3e38, np.float32)}, r"keys must lie within 1e\+37 of zero"),
+        ({"direction": 3}, "direction must name two different domains, got 3"),
         ({"direction": (1, 1)}, r"direction must name two different domains, got \(1, 1\)"),
     ],
 )

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from okapi.matching import CaliperMatcher, caliper_nn, greedy
+from okapi.matching import CaliperMatcher, balance, caliper_nn, greedy
 from okapi.matching.propensity import at_temperature
 
 EXPECTED_FAILURES = {"check_fit_score_takes_y": "the second argument of fit is the domain, not a target"}
@@ -96,9 +96,105 @@ def test_new_samples_are_matched_to_the_fitted_ones(two_sites):
     assert len(matches)
     for query, keys in pairs(matches).items():
         assert (domain[keys] != new_domain[query]).all()
-    assert matcher.balance(matches, X=new, domain=new_domain).summary()["matched_directions"] == 2
+    assert matcher.balance(matches).summary()["matched_directions"] == 2
     with pytest.raises(ValueError, match="domain holds 'z' in row 3, which was not there in fit"):
         matcher.match(new, np.where(np.arange(20) == 3, "z", new_domain))
+
+
+def test_matches_of_new_samples_speak_of_the_new_samples(two_sites):
+    """As if new and fitted samples had been given as queries and keys to the functions themselves."""
+    x, domain = two_sites
+    frame = pd.DataFrame(x, columns=list("abc"), index=[f"old{i}" for i in range(len(x))])
+    matcher = CaliperMatcher(k=2, std_caliper=1.0).fit(frame, domain)
+    rng = np.random.default_rng(1)
+    n = len(x) + 50  # more than were fitted
+    new = pd.DataFrame(rng.normal(size=(n, 3)) + 0.3, columns=list("abc"), index=[f"new{i}" for i in range(n)])
+    new_domain = rng.choice(["a", "b"], n)
+    matches = matcher.match(new, new_domain).to("cpu")
+
+    table = matcher.to_frame(matches)
+    assert table["query"].tolist() == new.index[matches.query.numpy().repeat(2)].tolist()
+    assert set(table["key"]) <= set(frame.index)
+    found = matcher.balance(matches).table
+    expected = balance(
+        new.to_numpy(),
+        x,
+        query_domain=(new_domain == "b").astype(int),
+        key_domain=(domain == "b").astype(int),
+        matches=matches,
+    ).table
+    np.testing.assert_array_equal(found.smd_before, expected.smd_before)
+    np.testing.assert_array_equal(found.smd_after, expected.smd_after)
+    assert matcher.weights(matches).sum() == len(matches)
+    left = matcher.removed(matches)
+    assert left["queries"].iloc[0] == n
+    assert left["queries"].iloc[-1] == len(matches)
+    assert left["pairs"].iloc[0] == sum((new_domain == a).sum() * (domain != a).sum() for a in "ab")
+    with pytest.raises(ValueError, match="query_target is needed with matches of new samples"):
+        matcher.precision(domain, matches)
+    one_way = CaliperMatcher(estimand="att").fit(frame, domain)
+    with pytest.raises(ValueError, match="matches must be of the samples fitted"):
+        one_way.effect(x[:, 0], one_way.match(new, new_domain))
+    with pytest.raises(ValueError, match=f"a value for each of the {len(x)} samples fitted, got 3"):
+        one_way.effect([1.0, 2.0, 3.0])
+
+
+def test_settings_changed_since_fit_are_refused(two_sites):
+    x, domain = two_sites
+    matcher = CaliperMatcher(k=2).fit(x, domain)
+    matcher.match()
+    with pytest.raises(ValueError, match="k was 2 in fit and is 4 now: fit again"):
+        matcher.set_params(k=4).match()
+    assert matcher.fit(x, domain).match().k == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"replace": "no"}, "replace must be True or False, got 'no'"),
+        ({"two_way": None}, "two_way must be True or False, got None"),
+        ({"allow_fewer": 1}, "allow_fewer must be True or False, got 1"),
+        ({"exact": "sex"}, "exact must be a list of columns, got 'sex'"),
+        ({"temperature": 0}, "temperature must be a positive number, got 0"),
+        ({"temperature": "hot"}, "temperature must be a positive number, got 'hot'"),
+        ({"propensity": "logit"}, "classifier must have predict_proba, str has not"),
+        ({"fixed_caliper": "a"}, r"fixed_caliper must be in \[0, 1\] and not 0.5, got 'a'"),
+        ({"std_caliper": "a"}, "std_caliper must be a positive number, got 'a'"),
+        ({"outcome_caliper": True}, "outcome_caliper must be a number of at least 0, got True"),
+    ],
+)
+def test_settings_are_checked_even_where_nothing_uses_them(two_sites, settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        CaliperMatcher(**settings).fit(*two_sites)
+
+
+def test_numbers_in_columns_of_objects_are_numbers_and_dates_are_refused(two_sites):
+    x, domain = two_sites
+    frame = pd.DataFrame(x, columns=list("abc"))
+    assert pairs(CaliperMatcher().fit(frame.astype(object), domain).match()) == pairs(
+        CaliperMatcher().fit(frame, domain).match()
+    )
+    assert CaliperMatcher().fit(frame.assign(d="1"), domain).covariate_names_ == ["a", "b", "c", "d_1"]
+    with pytest.raises(TypeError, match="column 'when' holds datetime64 values"):
+        CaliperMatcher().fit(frame.assign(when=pd.Timestamp("2020-01-01")), domain)
+
+
+def test_a_missing_number_is_named_by_row_and_column(two_sites):
+    x, domain = two_sites
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    frame.loc[7, "b"] = np.nan
+    with pytest.raises(ValueError, match="X must be finite, row 7, column 'b' holds NaN or infinity"):
+        CaliperMatcher().fit(frame, domain)
+
+
+def test_tensors_of_any_precision_and_labels_of_one_type(two_sites):
+    x, domain = two_sites
+    coarse = torch.from_numpy(x).bfloat16()
+    expected = CaliperMatcher().fit(coarse.float().numpy(), domain).match()
+    assert pairs(CaliperMatcher().fit(coarse, domain).match()) == pairs(expected)
+    mixed = np.array([1, *domain[1:]], dtype=object)
+    with pytest.raises(TypeError, match="domain must hold labels of one type, got int, str"):
+        CaliperMatcher().fit(x, mixed)
 
 
 def test_estimand_names_the_queries(two_sites):
@@ -379,8 +475,8 @@ def test_bad_settings_are_named(two_sites, settings, message):
         ({"propensity_scores": np.full(100, 1.2)}, r"propensity_scores must lie in \[0, 1\]"),
         ({"propensity_scores": np.full(99, 0.2)}, r"propensity_scores must have shape \(100,\)"),
         ({"propensity_scores": np.full((100, 3), 0.2)}, "propensity_scores must have 2 columns for 2 domains"),
-        ({"X": np.full((100, 3), np.nan)}, "Input X contains NaN"),
-        ({"X": np.full((100, 3), np.inf)}, "Input X contains infinity"),
+        ({"X": np.full((100, 3), np.nan)}, "X must be finite, row 0, column .x0. holds NaN"),
+        ({"X": np.full((100, 3), np.inf)}, "X must be finite, row 0, column .x0. holds NaN or infinity"),
     ],
 )
 def test_bad_data_are_named(two_sites, change, message):

@@ -135,7 +135,7 @@ def test_precision_is_that_of_the_matches(patients):
     assert tight.table.difference.max() <= 0.1 * outcome.std(ddof=1)
 
     new = matcher.match(x[:7] + 0.01, np.repeat("a", 7))
-    of_new = matcher.precision(outcome, new, kind="numbers", query_target=outcome[:7], domain=np.repeat("a", 7))
+    of_new = matcher.precision(outcome, new, kind="numbers", query_target=outcome[:7])
     apart = np.abs(outcome[new.query.numpy(), None] - outcome[new.key.numpy()])
     assert of_new.overall["difference"] == pytest.approx(apart.mean())
     assert of_new.table.key_domain.tolist() == ["b"]

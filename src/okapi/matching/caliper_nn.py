@@ -14,6 +14,8 @@ from okapi.matching.search import nearest
 
 ArrayLike: TypeAlias = Tensor | NDArray[Any]
 
+WIDEST, WIDEST_SINGLE = 1e150, 1e37  # of values in float64, and in less: distances of such are finite
+
 
 def caliper_nn(
     queries: ArrayLike,
@@ -152,9 +154,15 @@ def check_vectors(values: ArrayLike, name: str, device: torch.device | None = No
     vectors = to_tensor(values, name, device)
     if vectors.ndim != 2:
         raise ValueError(f"{name} must have shape (n, d), got {tuple(vectors.shape)}")
+    if not vectors.shape[1]:
+        raise ValueError(f"{name} must have at least one column, got shape {tuple(vectors.shape)}")
     if not vectors.is_floating_point():
         vectors = vectors.double()
-    _check_finite(vectors, name)
+    limit = WIDEST if vectors.dtype == torch.float64 else WIDEST_SINGLE
+    if vectors.numel() and not float(torch.stack(vectors.aminmax()).abs().amax()) <= limit:
+        _check_finite(vectors, name)
+        row = int((vectors.abs() > limit).any(1).nonzero()[0])
+        raise ValueError(f"{name} must lie within {limit:g} of zero, for squares to be finite; row {row} does not")
     return vectors
 
 
@@ -248,8 +256,8 @@ def _check_outcomes_agree(query: Side, key: Side) -> None:
 
 
 def _check_direction(direction: tuple[int, int], domains: Tensor) -> None:
-    if len(direction) != 2 or direction[0] == direction[1]:
-        raise ValueError(f"direction must name two different domains, got {direction}")
+    if not isinstance(direction, tuple | list) or len(direction) != 2 or direction[0] == direction[1]:
+        raise ValueError(f"direction must name two different domains, got {direction!r}")
     if domains.ndim == 2 and not all(0 <= d < domains.shape[1] for d in direction):
         raise ValueError(f"direction must name labels in [0, {domains.shape[1] - 1}], got {direction}")
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Literal, NamedTuple
 
 import torch
@@ -70,17 +71,19 @@ class Calipers:
     outcome: float | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
-        if self.fixed is not None and not (0 <= self.fixed <= 1 and self.fixed != 0.5):
-            raise ValueError(f"fixed_caliper must be in [0, 1] and not 0.5, got {self.fixed}")
-        if self.std is not None and not (self.std > 0 and math.isfinite(self.std)):
-            raise ValueError(f"std_caliper must be a positive number, got {self.std}")
+        if self.fixed is not None and not (is_number(self.fixed) and 0 <= self.fixed <= 1 and self.fixed != 0.5):
+            raise ValueError(f"fixed_caliper must be in [0, 1] and not 0.5, got {self.fixed!r}")
+        if self.std is not None and not (is_number(self.std) and self.std > 0 and math.isfinite(self.std)):
+            raise ValueError(f"std_caliper must be a positive number, got {self.std!r}")
         if self.scale not in SCALES:
             raise ValueError(f"caliper_scale must be one of {SCALES}, got {self.scale!r}")
         if isinstance(self.outcome, str):
             if self.outcome != "auto":
                 raise ValueError(f"outcome_caliper must be a number of at least 0 or 'auto', got {self.outcome!r}")
-        elif self.outcome is not None and not (self.outcome >= 0 and math.isfinite(self.outcome)):
-            raise ValueError(f"outcome_caliper must be a number of at least 0, got {self.outcome}")
+        elif self.outcome is not None and not (
+            is_number(self.outcome) and self.outcome >= 0 and math.isfinite(self.outcome)
+        ):
+            raise ValueError(f"outcome_caliper must be a number of at least 0, got {self.outcome!r}")
 
     def admissible(self, query: Side, key: Side, *, sample: Tensor | None = None) -> "Admissible":
         """Apply the calipers to queries and keys.
@@ -97,6 +100,11 @@ class Calipers:
     def off(self) -> bool:
         """Whether no caliper needs propensities."""
         return self.fixed is None and self.std is None
+
+
+def is_number(value: object) -> bool:
+    """Return whether a setting is a real number; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 class Admissible:

@@ -66,7 +66,12 @@ class Covariates:
 
 
 def _is_categorical(column: "pd.Series[Any]") -> bool:
-    return not (pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype))
+    if pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype):
+        return False
+    kind = pd.api.types.infer_dtype(column, skipna=True)
+    if kind in ("datetime", "datetime64", "date", "time", "timedelta", "timedelta64", "period", "interval"):
+        raise TypeError(f"column {column.name!r} holds {kind} values; make numbers or categories of them")
+    return kind not in ("integer", "floating", "mixed-integer-float", "decimal", "boolean")
 
 
 class Metric:

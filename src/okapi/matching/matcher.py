@@ -1,7 +1,8 @@
 """CaliperMatcher: matching across domains in scikit-learn's manner."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,14 +21,31 @@ from okapi.matching.greedy import ORDERS, match_without_replacement
 from okapi.matching.matches import Matches
 from okapi.matching.outcomes import Outcomes
 from okapi.matching.precision import MatchPrecision, TargetKind, match_precision
-from okapi.matching.propensity import Propensity, at_temperature
+from okapi.matching.propensity import Propensity, at_temperature, check_classifier, check_temperature
 from okapi.matching.removed import removed, strata
 from okapi.matching.search import nearest
-from okapi.matching.weights import effective_sample_size, matching_weights
+from okapi.matching.weights import as_array, effective_sample_size, matching_weights
 
 Array = NDArray[Any]
 
 ESTIMANDS = {"both": None, "att": (1, 0), "atc": (0, 1)}
+CHECKED = 2**23  # numbers checked at a time
+
+
+class Samples(NamedTuple):
+    """Samples as a matcher sees them: covariates (n, p), domains and scores, exact columns, and ids (n,)."""
+
+    covariates: Array
+    side: Side
+    exact: pd.DataFrame | None
+    ids: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class NewMatches(Matches):
+    """Matches of new samples to those fitted. They know the new samples, which ``query`` counts."""
+
+    queries: Samples
 
 
 class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
@@ -48,7 +66,8 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         Estimates the propensities; by default logistic regression with inverse-frequency weights, see `Propensity`.
     distance : {"euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensity"}
     replace : bool
-        Whether a key may be matched to several queries. False: queries choose in turn, see ``order``.
+        Whether a key may be matched to several queries. False: queries choose in turn, see ``order``, and no two of one
+        domain share a key.
     order : {"largest", "closest", "data"}, optional
         Who chooses first without replacement: the largest propensity of its own domain, the closest pair, or the first
         row. By default "largest" where propensities are in use, else "data", as in MatchIt.
@@ -152,9 +171,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             Euclidean distance. None may be missing.
         """
         self._check_settings()
+        self._settings = self.get_params(deep=False)
         self.covariates_, self._strata_values = self._columns(X, reset=True)
         self.covariate_names_ = self._covariates.names
-        self._ids = X.index.to_numpy() if isinstance(X, pd.DataFrame) else None
+        self._ids = _ids(X)
         self._set_domains(domain, len(self.covariates_))
         self._outcomes, self._outcome = None, None
         if self.outcome_caliper is not None:
@@ -189,36 +209,34 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             Rows of the queries (fitted or new) and rows of the samples fitted as keys.
         """
         check_is_fitted(self)
+        self._check_unchanged()
         if X is None:
             if self._matches is None:
-                self._matches = self._match(self._vectors, self._fitted_side(), self._strata_values)
+                self._matches = self._match(self._vectors, self._fitted())
             return self._matches
         if domain is None:
             raise ValueError("domain is needed with X")
         numbers, exact = self._columns(X, reset=False)
         codes = self._codes(domain, len(numbers))
         scores = self._new_scores(numbers, propensity_scores)
-        query = _side(codes, scores, self._new_outcome(outcome, len(numbers)))
-        return self._match(self._to_vectors(numbers, scores), query, exact)
+        side = _side(codes, scores, self._new_outcome(outcome, len(numbers)))
+        queries = Samples(numbers, side, exact, _ids(X))
+        found = self._match(self._to_vectors(numbers, scores), queries)
+        return NewMatches(found.query, found.key, found.distance, queries)
 
     def balance(
         self,
         matches: Matches | None = None,
         *,
-        X: Any = None,
-        domain: ArrayLike | None = None,
         denominator: Literal["pooled", "query", "key"] = "pooled",
     ) -> Balance:
-        """Compare the covariates of matched samples, before and after; X and domain where new samples were matched."""
+        """Compare the covariates of matched samples, before and after."""
         matches = self.match() if matches is None else matches
-        queries, codes = self.covariates_, self.domain_
-        if X is not None and domain is not None:
-            queries, _ = self._columns(X, reset=False)
-            codes = self._codes(domain, len(queries))
+        queries = self._queries(matches)
         return balance(
-            queries,
+            queries.covariates,
             self.covariates_,
-            query_domain=codes,
+            query_domain=queries.side.domain,
             key_domain=self.domain_,
             matches=matches,
             names=self.covariate_names_,
@@ -228,20 +246,25 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         )
 
     def to_frame(self, matches: Matches | None = None) -> pd.DataFrame:
-        """Return one row per pair, with the index of the DataFrame fitted as ids."""
+        """Return one row per pair, with the index of a DataFrame, fitted or matched, as ids."""
         matches = self.match() if matches is None else matches
-        return matches.to_frame(self._ids, self._ids)
+        return matches.to_frame(self._queries(matches).ids, self._ids)
 
     def weights(self, matches: Matches | None = None) -> Array:
-        """Return the matching weight of every sample fitted, shape (n,): as a query and as a key together."""
+        """Return the matching weight of every sample fitted, shape (n,): as a query and as a key together.
+
+        Where new samples were matched, as a key.
+        """
         matches = self.match() if matches is None else matches
-        as_query, as_key = matching_weights(matches, len(self.covariates_), len(self.covariates_))
-        return as_query + as_key
+        as_query, as_key = self._weights(matches)
+        return as_key if isinstance(matches, NewMatches) else as_query + as_key
 
     def effective_sample_size(self, matches: Matches | None = None) -> float:
         """Return the effective number of keys: far below their count where few keys serve many queries."""
-        matches = self.match() if matches is None else matches
-        return effective_sample_size(matching_weights(matches, len(self.covariates_), len(self.covariates_))[1])
+        return effective_sample_size(self._weights(self.match() if matches is None else matches)[1])
+
+    def _weights(self, matches: Matches) -> tuple[Array, Array]:
+        return matching_weights(matches, len(self._queries(matches).covariates), len(self.covariates_))
 
     def effect(self, outcome: ArrayLike, matches: Matches | None = None) -> Effect:
         """Return the difference of the mean outcome between queries and their keys; needs one direction.
@@ -253,6 +276,13 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         """
         if self.estimand == "both":
             raise ValueError('effect needs estimand="att" or "atc", with "both" queries and keys are the same samples')
+        if isinstance(matches, NewMatches):
+            raise ValueError("matches must be of the samples fitted, whose outcome is given; got those of new samples")
+        if len(np.asarray(outcome)) != len(self.covariates_):
+            raise ValueError(
+                f"outcome must have a value for each of the {len(self.covariates_)} samples fitted, "
+                f"got {len(np.asarray(outcome))}"
+            )
         return effect(outcome, matches=self.match() if matches is None else matches)
 
     def precision(
@@ -262,7 +292,6 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         *,
         kind: TargetKind = "classes",
         query_target: ArrayLike | Tensor | None = None,
-        domain: ArrayLike | None = None,
     ) -> MatchPrecision:
         """Return how far the targets of queries and their keys agree, direction by direction, beside chance.
 
@@ -272,18 +301,18 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             Of every sample fitted; see `match_precision`.
         kind : {"classes", "numbers", "labels"}
             What the targets are.
-        query_target, domain : optional
-            Targets and domains of the queries, where new samples were matched.
+        query_target : optional
+            Targets of the queries, where new samples were matched.
         """
-        codes = self.domain_
-        if query_target is not None and domain is not None:
-            codes = self._codes(domain, len(np.asarray(domain)))
+        matches = self.match() if matches is None else matches
+        if query_target is None and isinstance(matches, NewMatches):
+            raise ValueError("query_target is needed with matches of new samples")
         return match_precision(
             target if query_target is None else query_target,
             target,
-            query_domain=codes,
+            query_domain=self._queries(matches).side.domain,
             key_domain=self.domain_,
-            matches=self.match() if matches is None else matches,
+            matches=matches,
             kind=kind,
             domain_names=[str(name) for name in self.domains_],
         )
@@ -291,9 +320,16 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     def removed(self, matches: Matches | None = None) -> pd.DataFrame:
         """Return what each rule left: queries, keys and pairs, step by step, with the thresholds in use."""
         matches = self.match() if matches is None else matches
-        side = self._fitted_side()
-        unit = "" if self._outcomes is None else self._outcomes.unit
-        return removed(self._calipers(), side, self._sample(), self._strata_values, matches, list(self.domains_), unit)
+        queries, keys = self._queries(matches), self._fitted()
+        return removed(
+            self._calipers(),
+            (queries.side, queries.exact),
+            (keys.side, keys.exact),
+            self._sample(),
+            matches,
+            list(self.domains_),
+            "" if self._outcomes is None else self._outcomes.unit,
+        )
 
     @property
     def direction(self) -> tuple[int, int] | None:
@@ -316,7 +352,20 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         _check_choice("estimand", self.estimand, tuple(ESTIMANDS))
         if self.order is not None:
             _check_choice("order", self.order, ORDERS)
+        for name in ("replace", "two_way", "allow_fewer"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if isinstance(self.exact, str):
+            raise TypeError(f"exact must be a list of columns, got {self.exact!r}; did you mean [{self.exact!r}]?")
+        check_temperature(self.temperature)
+        check_classifier(self.propensity)
         self._calipers()
+
+    def _check_unchanged(self) -> None:
+        """Refuse settings other than those fitted with: half of them would be in force."""
+        for name, value in self.get_params(deep=False).items():
+            if value is not self._settings[name] and not np.array_equal(value, self._settings[name]):
+                raise ValueError(f"{name} was {self._settings[name]!r} in fit and is {value!r} now: fit again")
 
     def _calipers(self) -> Calipers:
         return Calipers(
@@ -335,16 +384,19 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     def _columns(self, X: Any, *, reset: bool) -> tuple[Array, pd.DataFrame | None]:
         """Return the covariates as finite numbers and the exact columns; sets and checks scikit-learn's attributes."""
+        settings: dict[str, Any] = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
         if isinstance(X, pd.DataFrame):
             validate_data(self, X, reset=reset, skip_check_array=True)
         else:
+            X = as_array(X, "X") if isinstance(X, Tensor) else X
             X = X.astype(np.float32) if getattr(X, "dtype", None) == np.float16 else X
-            X = validate_data(self, X, reset=reset, dtype=(np.float64, np.float32))
+            X = validate_data(self, X, reset=reset, **settings)
         X, exact = self._without_exact(X)
         if reset:
             self._covariates = Covariates(X)
-        numbers = check_array(self._covariates.encode(X), dtype=(np.float64, np.float32), input_name="X")
-        return np.asarray(numbers), exact
+        numbers = np.asarray(check_array(self._covariates.encode(X), input_name="X", **settings))
+        _check_finite(numbers, self._covariates.names)
+        return numbers, exact
 
     def _without_exact(self, X: Any) -> tuple[Any, pd.DataFrame | None]:
         if self.exact is None:
@@ -366,7 +418,11 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             self.domains_ = np.arange(labels.shape[1])
         else:
             labels = _check_labels(labels, n)
-            self.domains_ = np.unique(labels)
+            try:
+                self.domains_ = np.unique(labels)
+            except TypeError:
+                kinds = sorted({type(label).__name__ for label in labels.tolist()})
+                raise TypeError(f"domain must hold labels of one type, got {', '.join(kinds)}") from None
             if len(self.domains_) < 2:
                 raise ValueError(
                     f"domain must hold at least two domains, got only {self.domains_.tolist()[0]!r} (1 class)"
@@ -424,10 +480,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         scaled = on_scale(to_tensor(scores, "propensity_scores"), self.caliper_scale)
         return scaled.reshape(len(scores), -1)
 
-    def _match(self, vectors: Tensor, query: Side, exact: pd.DataFrame | None) -> Matches:
-        admissible = self._calipers().admissible(query, self._fitted_side(), sample=self._sample())
+    def _match(self, vectors: Tensor, queries: Samples) -> Matches:
+        admissible = self._calipers().admissible(queries.side, self._fitted_side(), sample=self._sample())
         rows, distances, indices = [], [], []
-        for query_rows, key_rows in strata(admissible, exact, self._strata_values):
+        for query_rows, key_rows in strata(admissible, queries.exact, self._strata_values):
             found_rows, distance, index = self._match_stratum(vectors, admissible, query_rows, key_rows)
             rows.append(found_rows)
             distances.append(distance)
@@ -437,6 +493,13 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         order = row[kept].argsort()
         reported = self._metric.report(distance.numpy()) if self.distance != "propensity" else distance.numpy()
         return Matches(row[kept][order], index[kept][order], torch.from_numpy(reported)[kept][order])
+
+    def _queries(self, matches: Matches) -> Samples:
+        """Return the samples that were matched: the new ones, or those fitted."""
+        return matches.queries if isinstance(matches, NewMatches) else self._fitted()
+
+    def _fitted(self) -> Samples:
+        return Samples(self.covariates_, self._fitted_side(), self._strata_values, self._ids)
 
     def _fitted_side(self) -> Side:
         return _side(self.domain_, self._scores, self._outcome)
@@ -455,9 +518,22 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return query_rows, *match_without_replacement(vectors, self._vectors, admissible, self.k, order, *rows)
 
 
+def _ids(X: Any) -> Array | None:
+    return X.index.to_numpy() if isinstance(X, pd.DataFrame) else None
+
+
 def _side(codes: Array, scores: Array | None, outcome: Tensor | None) -> Side:
     propensity = None if scores is None else to_tensor(scores, "propensity_scores")
     return Side(to_tensor(codes, "domain"), propensity, outcome)
+
+
+def _check_finite(numbers: Array, names: list[str]) -> None:
+    step = max(1, CHECKED // numbers.shape[1])
+    for start in range(0, len(numbers), step):
+        finite = np.isfinite(numbers[start : start + step])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise ValueError(f"X must be finite, row {start + row}, column {names[column]!r} holds NaN or infinity")
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

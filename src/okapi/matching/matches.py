@@ -1,6 +1,6 @@
 """What a matching returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -49,7 +49,7 @@ class Matches:
 
     def to(self, device: torch.device | str) -> "Matches":
         """Return the same matches on another device."""
-        return Matches(self.query.to(device), self.key.to(device), self.distance.to(device))
+        return replace(self, query=self.query.to(device), key=self.key.to(device), distance=self.distance.to(device))
 
     def to_frame(self, query_ids: ArrayLike | None = None, key_ids: ArrayLike | None = None) -> pd.DataFrame:
         """Return one row per pair: ``query``, ``rank`` (from 1), ``key``, ``distance``.

@@ -12,6 +12,8 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from okapi.matching.calipers import is_number
+
 Array = NDArray[Any]
 
 SEPARABLE = 0.99  # balanced accuracy from which on domains count as separable
@@ -65,8 +67,7 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
             logistic = LogisticRegression(class_weight="balanced", max_iter=1000)
             self.classifier_ = make_pipeline(StandardScaler(), logistic)
         else:
-            if not hasattr(self.classifier, "predict_proba"):
-                raise TypeError(f"classifier must have predict_proba, {type(self.classifier).__name__} has not")
+            check_classifier(self.classifier)
             self.classifier_ = clone(self.classifier)
         self.classifier_.fit(X, domain)
         logits = self._logits(X)
@@ -108,9 +109,15 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
         )
 
 
+def check_classifier(classifier: Any) -> None:
+    """Refuse what cannot estimate probabilities."""
+    if classifier is not None and not (hasattr(classifier, "fit") and hasattr(classifier, "predict_proba")):
+        raise TypeError(f"classifier must have predict_proba, {type(classifier).__name__} has not")
+
+
 def check_temperature(temperature: float) -> None:
     """Refuse anything but a positive number."""
-    if not 0 < temperature < np.inf:
+    if not (is_number(temperature) and 0 < temperature < np.inf):
         raise ValueError(f"temperature must be a positive number, got {temperature!r}")
 
 

@@ -14,9 +14,9 @@ from okapi.matching.matches import Matches
 
 def removed(
     calipers: Calipers,
-    side: Side,
+    query: tuple[Side, pd.DataFrame | None],
+    key: tuple[Side, pd.DataFrame | None],
     sample: Tensor | None,
-    exact: pd.DataFrame | None,
     matches: Matches,
     domains: Sequence[Any],
     outcome_unit: str = "",
@@ -26,12 +26,10 @@ def removed(
     Parameters
     ----------
     calipers : Calipers
-    side : Side
-        Samples matched among themselves.
+    query, key : (Side, DataFrame or None)
+        Queries and keys, and their columns that must be equal within a pair.
     sample : Tensor, optional
         As in `Calipers.admissible`.
-    exact : DataFrame, optional
-        Columns that must be equal within a pair.
     matches : Matches
     domains : sequence
         Names of the domains.
@@ -44,28 +42,31 @@ def removed(
         ``rule``, ``threshold``, ``queries``, ``keys``, ``pairs``; the last row is what was matched.
     """
     rows = []
+    (query_side, exact), (key_side, key_exact) = query, key
 
-    def left(rule: str, threshold: str, stage: Calipers, columns: pd.DataFrame | None) -> None:
-        admissible = stage.admissible(side, side, sample=sample)
-        plans = (admissible.plan(1, *part) for part in strata(admissible, columns, columns))
+    def left(rule: str, threshold: str, stage: Calipers, *, equal: bool) -> None:
+        admissible = stage.admissible(query_side, key_side, sample=sample)
+        parts = strata(admissible, exact, key_exact) if equal else strata(admissible, None, None)
+        plans = (admissible.plan(1, *part) for part in parts)
         pairs = sum(plan.count_pairs() for plan in plans)
         rows.append((rule, threshold, len(admissible.query_rows), len(admissible.key_rows), pairs))
 
     bare = replace(calipers, fixed=None, std=None, outcome=None)
-    left("pairs across domains", "", bare, None)
+    left("pairs across domains", "", bare, equal=False)
     if calipers.fixed is not None:
         bare = replace(bare, fixed=calipers.fixed)
-        left(f"fixed caliper {calipers.fixed:g}", fixed_threshold(calipers.fixed, side), bare, None)
+        left(f"fixed caliper {calipers.fixed:g}", fixed_threshold(calipers.fixed, key_side), bare, equal=False)
     if exact is not None:
-        left("exact " + ", ".join(map(str, exact.columns)), "equal", bare, exact)
+        left("exact " + ", ".join(map(str, exact.columns)), "equal", bare, equal=True)
     if calipers.std is not None:
         bare = replace(bare, std=calipers.std)
-        admissible = bare.admissible(side, side, sample=sample)
-        left(f"std-caliper {calipers.std:g}", std_threshold(admissible, domains), bare, exact)
+        admissible = bare.admissible(query_side, key_side, sample=sample)
+        left(f"std-caliper {calipers.std:g}", std_threshold(admissible, domains), bare, equal=True)
     if calipers.outcome is not None:
-        threshold = calipers.admissible(side, side, sample=sample).outcome_threshold
+        threshold = calipers.admissible(query_side, key_side, sample=sample).outcome_threshold
         name = calipers.outcome if isinstance(calipers.outcome, str) else f"{calipers.outcome:g}"
-        left(f"outcome caliper {name}", f"distance of outcomes <= {threshold:.4g} ({outcome_unit})", calipers, exact)
+        distance = f"distance of outcomes <= {threshold:.4g} ({outcome_unit})"
+        left(f"outcome caliper {name}", distance, calipers, equal=True)
     n_keys = len(torch.unique(matches.key[matches.key >= 0]))
     rows.append((f"matched, k = {matches.k}", "", len(matches), n_keys, int((matches.key >= 0).sum())))
     return pd.DataFrame(rows, columns=["rule", "threshold", "queries", "keys", "pairs"])

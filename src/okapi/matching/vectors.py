@@ -14,7 +14,8 @@ def center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
     reach = torch.stack([x.double() for side in (queries, keys) for x in side.aminmax()]).abs().amax()
     spread = float(reach + center.abs().amax())
     exponent = math.frexp(spread)[1] if spread else 0
-    return center, 2.0 ** -max(-500, min(500, exponent))
+    most = 500 if torch.float64 in (queries.dtype, keys.dtype) else 126  # which the vectors' own type can hold
+    return center, 2.0 ** -max(-most, min(most, exponent))
 
 
 def prepare(
