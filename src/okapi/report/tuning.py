@@ -151,19 +151,23 @@ def _facts(tuning: Tuning) -> dict[str, object]:
         "retained by the best": share(best.retained),
         "its max |SMD|": decimal(best.max_abs_smd),
         "its mean |SMD|": decimal(best.mean_abs_smd),
+        "max |SMD| before": decimal(best.max_abs_smd_before),
         "mean |SMD| before": decimal(best.mean_abs_smd_before),
     }
 
 
 def _page_table(tuning: Tuning) -> pd.DataFrame:
-    """Return the combinations as a reader wants them: settings as they were given, then balance, then the rest."""
+    """Return the combinations as a reader wants them: settings as they were given, then balance, then the rest.
+
+    Balance before matching is the same in all and stands among the facts.
+    """
     table = tuning.table
     rows = [{name: _word(value) for name, value in settings_of(row).items()} for _, row in table.iterrows()]
     shown = pd.DataFrame(rows)  # of words: a column of numbers would turn None into NaN
     shown.insert(0, "pareto", np.where(table.pareto, "✓", ""))
     shown["retained"] = table.retained.map(share)
     smd = ["max_abs_smd", "mean_abs_smd"]
-    rest = [name for name in table if name not in [*shown, *smd]]
+    rest = [name for name in table if name not in [*shown, *smd] and not str(name).endswith("_before")]
     both: pd.DataFrame = pd.concat([shown, table[[*smd, *rest]]], axis=1)
     return both
 
