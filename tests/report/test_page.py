@@ -75,7 +75,7 @@ def test_the_page_loads_nothing_from_elsewhere():
 
 
 def test_values_outside_the_rules_of_thumb_are_marked():
-    assert re.findall(r"<mark>([^<]+)</mark></td>", make_page()) == ["0.5000", "−0.3000", "0.1100"]
+    assert re.findall(r"<mark>([^<]+)</mark></td>", make_page()) == ["0.500", "−0.300", "0.110"]
     ratios = pd.DataFrame({"variance_ratio": [0.8, 0.79, 1.25, 1.26, np.nan, np.inf]})
     page = make_page(balance_table=ratios)
     assert re.findall(r"<mark>([^<]+)</mark></td>", page) == ["0.790", "1.260", "–"]
@@ -134,6 +134,20 @@ def test_json_keeps_numbers_gaps_and_large_integers():
 def test_an_empty_matching_has_a_page():
     page = make_page(pairs=make_pairs().head(0), removed=pd.DataFrame(), balance_table=pd.DataFrame({"smd": []}))
     assert pairs_data(page)["rows"] == 0
+
+
+def test_before_and_after_stand_below_one_heading():
+    page = make_page()
+    assert '<th scope="colgroup" colspan="2" class="group">SMD</th></tr>' in page
+    assert '<th scope="col" class="number">before</th><th scope="col" class="number">after</th></tr>' in page
+    assert '<th scope="col" rowspan="2">covariate</th>' in page
+    assert '<th scope="col" class="number">max |SMD| after</th>' in page  # alone, it keeps its name
+
+
+def test_the_rules_are_called_by_what_they_leave_with_thousands_apart():
+    page = make_page(removed=pd.DataFrame({"rule": ["pairs across domains"], "pairs": [71905500]}))
+    assert '<h2 id="removed-title">What each rule leaves</h2>' in page
+    assert '<td class="number">71\N{NARROW NO-BREAK SPACE}905\N{NARROW NO-BREAK SPACE}500</td>' in page
 
 
 # The sample
@@ -230,6 +244,19 @@ def test_a_picture_that_cannot_be_shown_says_why(tmp_path: Path, monkeypatch):
         kind, data = found[str(tmp_path / name)].split(",")
         assert kind == "data:image/svg+xml;base64"
         assert word in base64.b64decode(data).decode()
+
+
+def test_targets_stand_below_the_pictures():
+    pairs = make_pairs(3, 1).assign(query_image="a", key_image="b", query_target=[1.5, np.nan, 3.0], key_target="ill")
+    page = make_page(pairs=pairs, thumbnails=dict.fromkeys("ab", "data:,"))
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    assert [re.findall(r"<span>target: (.*?)</span>", text) for text in captions] == [
+        ["1.5"], ["ill"], [], ["ill"], ["3"], ["ill"],
+    ]  # fmt: skip
+    plain = make_page(
+        pairs=pairs.drop(columns=["query_target", "key_target"]), thumbnails={"a": "data:,", "b": "data:,"}
+    )
+    assert "target" not in "".join(re.findall(r"<figcaption>(.*?)</figcaption>", plain))
 
 
 def test_a_page_with_two_hundred_pairs_of_pictures_stays_small(tmp_path: Path):

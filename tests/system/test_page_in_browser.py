@@ -1,3 +1,4 @@
+import io
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +6,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from okapi.data import read_table
+from okapi.matching import CaliperMatcher
 from okapi.report import match_page, thumbnails
+from okapi.report.matching import match_table, matching_page
 
 pytestmark = pytest.mark.browser
 
@@ -123,6 +127,47 @@ def test_a_narrow_screen_does_not_scroll_sideways(open_page, tmp_path, width):
     page = open_page(make_page(tmp_path), width=width)
     wide = page.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]")
     assert max(wide) <= width
+
+
+def real_page(folder: Path) -> str:
+    """Return the page of a real matching of four domains, with all the columns of balance."""
+    rng = np.random.default_rng(0)
+    site = np.arange(400) % 4
+    frame = pd.DataFrame(rng.normal(2000, 900, (400, 3)) + 99 * site[:, None], columns=["income", "dose", "weight"])
+    frame = frame.assign(site=[f"hospital_{i}" for i in site], ill=rng.integers(0, 3, 400))
+    frame.to_csv(folder / "t.csv", index=False)
+    table = read_table(folder / "t.csv", domain="site", target="ill")
+    return matching_page(match_table(table, CaliperMatcher(std_caliper=0.2)), title="Matches")
+
+
+def test_tables_of_balance_fit_a_screen_of_1280_and_figures_fill_it(open_page, tmp_path):
+    page = open_page(real_page(tmp_path), width=1280)
+    for name in ("removed", "balance-pairs", "balance-covariates"):
+        inside, wide = page.evaluate(
+            f"(e => [e.clientWidth, e.scrollWidth])(document.querySelector('#{name} .scroll'))"
+        )
+        assert wide <= inside
+    figures = page.locator("#figures svg")
+    assert sum(figures.nth(i).bounding_box()["width"] for i in range(2)) > 0.8 * 1280
+
+
+def test_a_shadow_says_that_a_table_goes_on(open_page, tmp_path):
+    page = open_page(real_page(tmp_path), width=400)
+    place = page.locator("#balance-covariates .scroll")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    place.evaluate("e => e.scrollIntoView({behavior: 'instant'})")
+
+    def edge(side: str) -> float:
+        box = place.bounding_box()
+        x = box["x"] + (box["width"] - 2 if side == "right" else 1)
+        clip = {"x": x, "y": box["y"] + 80, "width": 1, "height": 200}
+        pixels = np.asarray(Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("L"), dtype=float)
+        return float(np.median(pixels))
+
+    paper = 250
+    assert edge("right") < 0.9 * paper < edge("left")
+    place.evaluate("e => { e.scrollLeft = e.scrollWidth; }")
+    assert edge("left") < 0.9 * paper < edge("right")
 
 
 def brightness(page, script: str) -> float:

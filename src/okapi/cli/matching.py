@@ -10,8 +10,13 @@ from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 DISTANCES = ("euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensity")
 
 
-def add_roles(parser: ArgumentParser) -> None:
-    """Add the options that say what the columns of a file are."""
+def add_roles(parser: ArgumentParser, *, shows_pairs: bool = True) -> None:
+    """Add the options that say what the columns of a file are.
+
+    A verb that shows no pairs takes targets and pictures too: they are no covariates, and the command line that it
+    ends with has them.
+    """
+    passed_on = "no covariate; only passed on to the okapi match that is printed"
     add = parser.add_argument
     several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "COLUMN"}
     add("file", type=Path, metavar="FILE", help=".csv, .csv.gz, .parquet or .npz; one row a sample")
@@ -20,9 +25,11 @@ def add_roles(parser: ArgumentParser) -> None:
         "--columns", **several, help="covariates; by default every column of numbers or categories without another role"
     )
     add("--id", metavar="COLUMN", help="unique names of the samples")
-    add("--image", metavar="COLUMN", help="files of pictures, relative to FILE, which the page shows")
+    pictured = ", which the page shows" if shows_pairs else f"; {passed_on}"
+    add("--image", metavar="COLUMN", help=f"files of pictures, relative to FILE{pictured}")
     add("--propensity", **several, help="known propensities: of the last of two domains, or of each in sorted order")
-    add("--target", metavar="COLUMN", help="outcome; no covariate, but pairs are compared on it")
+    compared = "no covariate, but pairs are compared on it"
+    add("--target", metavar="COLUMN", help=f"outcome; {compared if shows_pairs else passed_on}")
     add("--exact", **several, help="columns that must be equal within a pair")
 
 

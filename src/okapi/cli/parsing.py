@@ -46,6 +46,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong with a command line, and leave."""
+        verb_of = None
         unknown = re.match(r"unrecognized arguments: (\S+)", message)
         if unknown and unknown[1].startswith("-"):
             name = unknown[1].partition("=")[0]
@@ -56,10 +57,12 @@ class Parser(ArgumentParser):
             message = f"unknown verb {verb[1]!r}{nearest(verb[1], self._verbs())}"
         elif message.startswith('expected "verb"'):
             message = f"a verb is missing: {', '.join(self._verbs())}"
-        elif missing := re.match(r"the following arguments are required: (?:\w+\.)?(\w+)", message):
-            message = f"{missing[1].upper() if missing[1] in POSITIONAL else f'--{missing[1]}'} is missing"
+        elif missing := re.match(r"the following arguments are required: (?:(\w+)\.)?(\w+)", message):
+            verb_of, name = missing.groups()
+            message = f"{name.upper() if name in POSITIONAL else f'--{name}'} is missing"
         message = re.sub(r"^argument (--?[\w-]+)\S*:", r"\1", " ".join(message.split())).rstrip("?.")
-        prog = self.prog.replace(" [options]", "")
+        # What a verb lacks is found out by the parser of all verbs.
+        prog = " ".join([self.prog.replace(" [options]", ""), *([verb_of] if verb_of else [])])
         print(f"{prog}: {message}{'?' if 'did you mean' in message else '.'} See {prog} --help", file=sys.stderr)
         sys.exit(USAGE)
 

@@ -38,7 +38,7 @@ def _tune_parser() -> ArgumentParser:
         "  okapi tune patients.csv --domain hospital --std-caliper none 0.1 0.2 --k 1 5 \\\n"
         "      --jobs 4 --report tuning.html",
     )
-    add_roles(parser)
+    add_roles(parser, shows_pairs=False)
     add = parser.add_argument
     several: dict[str, Any] = {"nargs": "+"}
     add("--k", **several, type=whole, default=[1, 5], metavar="K", help="keys per query")

@@ -308,19 +308,24 @@ def matching_page(matching: Matching, *, title: str) -> str:
         figures=_figures(matching),
         pairs=pairs,
         thumbnails=pictures,
+        denominator=DENOMINATORS[matching.balance.denominator],
         notes=[*matching.notes, *(f"{label}: {value}" for label, value in target_agreement(matching).items())],
     )
 
 
 def _verdict_first(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the balance of covariates with the means, which differ in unit, behind what they come to."""
+    """Return the balance of covariates with the means, which differ in unit, behind what they come to.
+
+    The denominator is the same in all rows and stands above them.
+    """
     means = [name for name in table if str(name).startswith("mean_")]
-    return table[[*(name for name in table if name not in [*means, "denominator"]), *means, "denominator"]]
+    return table[[*(name for name in table if name not in [*means, "denominator"]), *means]]
 
 
 def _verdict_of_pairs_first(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return the balance between domains with the counts behind the largest and mean SMD."""
-    verdict = [f"{figure}_abs_smd_{when}" for figure in ("max", "mean") for when in ("before", "after")]
+    """Return the balance between domains with the counts behind the SMDs and the shares within a rule."""
+    figures = ("max_abs_smd", "mean_abs_smd", "smd_share", "variance_ratio_share")
+    verdict = [f"{figure}_{when}" for figure in figures for when in ("before", "after")]
     first = ["query_domain", "key_domain", *verdict]
     return pairs[[*first, *(name for name in pairs if name not in first)]]
 

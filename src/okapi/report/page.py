@@ -15,6 +15,7 @@ from markupsafe import Markup
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from okapi.report.rendering import NOTHING, SVG, as_text, asset, environment, inline_svg, script_hash
+from okapi.report.terminal import share
 
 SMD_RULE = 0.1
 VARIANCE_RATIO_RULE = (4 / 5, 5 / 4)
@@ -36,6 +37,7 @@ def match_page(
     pairs: pd.DataFrame,
     thumbnails: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
+    denominator: str = "",
     max_pairs: int = 5000,
 ) -> str:
     """Return the page of a matching as HTML that loads nothing from elsewhere.
@@ -46,7 +48,7 @@ def match_page(
     facts, settings : mapping
         Label to value: what came out, and what it was made with.
     removed : DataFrame
-        What each caliper removed.
+        What each rule leaves.
     balance_pairs, balance_table : DataFrame
         Balance per pair of domains and per covariate. In columns named after "smd" or "variance ratio" the values
         outside the usual rules of thumb, 0.1 and [4/5, 5/4], are marked.
@@ -54,11 +56,14 @@ def match_page(
         Caption and SVG. Greys follow the reader's light or dark theme, other colours stay.
     pairs : DataFrame
         One row per pair: ``query``, ``rank``, ``key``, ``distance``, ``query_domain``, ``key_domain`` and whatever
-        else is to be shown. ``query_image`` and ``key_image`` hold paths and are shown as pictures.
+        else is to be shown. ``query_image`` and ``key_image`` hold paths and are shown as pictures, with
+        ``query_target`` and ``key_target`` below them.
     thumbnails : mapping, optional
         Path to data URI, as from `thumbnails`; pairs without both pictures are not in the gallery.
     notes : sequence of str
         Remarks that a reader must not miss.
+    denominator : str
+        What the SMDs are divided by, in words.
     max_pairs : int
         Beyond this number a sample of the pairs is shown, as from `sample_pairs`, and the page says so.
     """
@@ -71,9 +76,9 @@ def match_page(
         facts={label: as_text(value) for label, value in facts.items()},
         settings={label: as_text(value) for label, value in settings.items()},
         tables=[
-            _table("removed", "What the calipers removed", removed),
-            _table("balance-pairs", "Balance between domains", balance_pairs),
-            _table("balance-covariates", "Balance of covariates", balance_table),
+            _table("removed", "What each rule leaves", removed),
+            _table("balance-pairs", "Balance between domains", balance_pairs) | {"denominator": denominator},
+            _table("balance-covariates", "Balance of covariates", balance_table) | {"denominator": denominator},
         ],
         figures=[(caption, inline_svg(svg, f"figure-{i}", caption)) for i, (caption, svg) in enumerate(figures)],
         gallery=gallery,
@@ -208,7 +213,26 @@ def placeholder(reason: str, size: int) -> str:
 
 
 def _label(name: object) -> str:
-    return re.sub(r"\bsmd\b", "SMD", str(name).replace("_", " "))
+    words = re.sub(r"\b(smd|ks|ess)\b", lambda found: found[0].upper(), str(name).replace("_", " "))
+    return re.sub(r"\babs SMD\b", "|SMD|", words)
+
+
+def _header(frame: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the headings of a table, and below those of neighbours "before" and "after" just these words."""
+    groups: list[dict[str, Any]] = []
+    below: list[str] = []
+    names = list(map(str, frame))
+    waiting = zip(names, [*names, ""][1:], frame.dtypes, strict=True)
+    for name, following, kind in waiting:
+        numeric = pd.api.types.is_numeric_dtype(kind)
+        stem = name.removesuffix("_before")
+        if stem != name and following == f"{stem}_after":
+            groups.append({"label": _label(stem), "numeric": numeric, "span": 2})
+            below += ["before", "after"]
+            next(waiting)
+        else:
+            groups.append({"label": _label(name), "numeric": numeric, "span": 1})
+    return groups, below
 
 
 def _decimals(values: pd.Series) -> int | None:
@@ -228,10 +252,12 @@ def _table(anchor: str, title: str, frame: pd.DataFrame, *, worst: bool = True) 
         smd = [name for name, rule in zip(frame, rules, strict=True) if rule == "smd" and worst]
         frame = frame.loc[frame[smd[-1]].abs().nlargest(_MOST_ROWS).index] if smd else frame.head(_MOST_ROWS)
     columns = [_cells(frame[name], rule) for name, rule in zip(frame, rules, strict=True)]
+    groups, below = _header(frame)
     return {
         "id": anchor,
         "title": title,
-        "header": [(_label(name), pd.api.types.is_numeric_dtype(frame[name])) for name in frame],
+        "groups": groups,
+        "below": below,
         "rows": list(zip(*columns, strict=True)),
         "n_rows": n_rows,
         "worst": worst and "smd" in rules,
@@ -249,10 +275,12 @@ def _rule(name: str) -> str | None:
 
 
 def _cells(values: pd.Series, rule: str | None) -> list[tuple[str, str]]:
-    decimals = _decimals(values)
+    decimals = _decimals(values) if rule is None else 3  # as the terminal prints them
     if decimals is None:
         kind = "number" if pd.api.types.is_numeric_dtype(values) else ""
-        return [(NOTHING if pd.isna(value) else str(value), kind) for value in values]
+        return [(NOTHING if pd.isna(value) else as_text(value) if kind else str(value), kind) for value in values]
+    if re.search(r"(^|_)share(_|$)", str(values.name)):
+        return [(share(value), "number") for value in values]
     low, high = VARIANCE_RATIO_RULE if rule == "variance ratio" else (-SMD_RULE, SMD_RULE)
     cells = []
     for value in values:
@@ -292,16 +320,27 @@ def _gallery(pairs: pd.DataFrame, pictures: Mapping[str, str]) -> tuple[list[dic
     pairs["distance"] = [text for text, _ in _cells(pairs["distance"].astype(float), None)]
     gallery: list[dict[str, Any]] = []
     shown = used = 0
-    for query, group in pairs.groupby("query", sort=False):
+    for _, group in pairs.groupby("query", sort=False):
         first = group.iloc[0]
         images = [pictures[first["query_image"]], *(pictures[path] for path in group["key_image"])]
         used += sum(map(len, images))
         if used > _PICTURE_BYTES:
             break
         keys = [
-            {"name": row["key"], "domain": row.get("key_domain"), "image": image, "distance": row["distance"]}
+            {**_about(row, "key"), "image": image, "distance": row["distance"]}
             for (_, row), image in zip(group.iterrows(), images[1:], strict=True)
         ]
-        gallery.append({"name": query, "domain": first.get("query_domain"), "image": images[0], "keys": keys})
+        gallery.append({**_about(first, "query"), "image": images[0], "keys": keys})
         shown += len(group)
     return gallery, shown
+
+
+def _about(row: pd.Series, side: str) -> dict[str, Any]:
+    """Return what stands below the picture of a query or a key; no target where it is not known."""
+    target = row.get(f"{side}_target")
+    known = target is not None and not pd.isna(target)
+    return {
+        "name": row[side],
+        "domain": row.get(f"{side}_domain"),
+        "target": as_text(target) if known else None,
+    }

@@ -58,7 +58,7 @@ def inline_svg(svg: str, prefix: str, caption: str) -> Markup:
     if width := root.attrib.pop("width", ""):
         width = f"{width}px" if width[-1].isdigit() else width
         # On a phone a figure is scrolled rather than shrunk until its text cannot be read.
-        root.set("style", f"max-width: {width}; min-width: min(34rem, {width})")
+        root.set("style", f"--width: {width}; min-width: min(34rem, {width})")
     for parent in root.iter():
         for child in list(parent):
             if child.tag.rpartition("}")[2] in ("script", "foreignObject", "metadata"):

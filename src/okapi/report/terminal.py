@@ -59,6 +59,8 @@ def print_table(
     *,
     words: Sequence[str] = (),
     style: Callable[[Sequence[str]], str] = lambda row: "",
+    about: str = "",
+    close: bool = False,
 ) -> None:
     """Print a table below its title.
 
@@ -74,14 +76,20 @@ def print_table(
         Columns that hold words; the others hold numbers and stand at the right.
     style : callable
         Gives the style of a row.
+    about : str
+        Stands between title and table.
+    close : bool
+        Whether columns are two characters apart rather than three.
     """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=close, pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
         table.add_column(Text(column), justify="left" if column in words else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row), style=style(row))
     console.print()
     console.print(Text(title, style="bold"))
+    if about:
+        console.print(Text(about))
     console.print(table)
 
 
@@ -97,6 +105,11 @@ def in_options(message: str) -> str:
 def count(number: float) -> str:
     """Return a whole number with its thousands apart."""
     return f"{number:,.0f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return how many there are of a thing, with an s where there is not one."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def share(part: float) -> str:

@@ -27,10 +27,28 @@ from okapi.report.table_file import (
     print_read,
     read_with_outcome,
 )
-from okapi.report.terminal import count, decimal, print_files, print_notes, print_table, share, stderr, stdout, working
+from okapi.report.terminal import (
+    count,
+    decimal,
+    plural,
+    print_files,
+    print_notes,
+    print_table,
+    share,
+    stderr,
+    stdout,
+    working,
+)
 
 MOST_ROWS = 20  # printed; the file has them all
-_SHOWN = ("fixed_caliper", "std_caliper", "caliper_scale", "temperature", "k", "outcome_caliper")
+_SHOWN = {  # settings and their headings, short enough for a terminal of 80 columns
+    "fixed_caliper": "fixed",
+    "std_caliper": "std",
+    "caliper_scale": "scale",
+    "temperature": "temp.",
+    "k": "k",
+    "outcome_caliper": "outcome",
+}
 
 
 def tune_file(
@@ -133,19 +151,23 @@ def _facts(tuning: Tuning) -> dict[str, object]:
         "retained by the best": share(best.retained),
         "its max |SMD|": decimal(best.max_abs_smd),
         "its mean |SMD|": decimal(best.mean_abs_smd),
+        "max |SMD| before": decimal(best.max_abs_smd_before),
         "mean |SMD| before": decimal(best.mean_abs_smd_before),
     }
 
 
 def _page_table(tuning: Tuning) -> pd.DataFrame:
-    """Return the combinations as a reader wants them: settings as they were given, then balance, then the rest."""
+    """Return the combinations as a reader wants them: settings as they were given, then balance, then the rest.
+
+    Balance before matching is the same in all and stands among the facts.
+    """
     table = tuning.table
-    settings = pd.DataFrame([settings_of(row) for _, row in table.iterrows()])
-    shown = settings.apply(lambda column: [_values([value]) for value in column])
+    rows = [{name: _word(value) for name, value in settings_of(row).items()} for _, row in table.iterrows()]
+    shown = pd.DataFrame(rows)  # of words: a column of numbers would turn None into NaN
     shown.insert(0, "pareto", np.where(table.pareto, "✓", ""))
     shown["retained"] = table.retained.map(share)
     smd = ["max_abs_smd", "mean_abs_smd"]
-    rest = [name for name in table if name not in [*shown, *smd]]
+    rest = [name for name in table if name not in [*shown, *smd] and not str(name).endswith("_before")]
     both: pd.DataFrame = pd.concat([shown, table[[*smd, *rest]]], axis=1)
     return both
 
@@ -162,31 +184,23 @@ def _word(value: Any) -> str:
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
-    """Print the best combinations, those on the Pareto front marked."""
+    """Print the best combinations, those on the Pareto front marked; a setting that all share is said once."""
     table = tuning.table
-    columns = [
-        "",
-        "fixed",
-        "std",
-        "scale",
-        "temp.",
-        "k",
-        "outcome",
-        "retained",
-        "keys (ESS)",
-        "max |SMD|",
-        "mean |SMD|",
-        "VR ok",
-    ]
+    settings = [settings_of(row) for _, row in table.iterrows()]
+    varied = [name for name in _SHOWN if len({one[name] for one in settings}) > 1]
+    figures = ["retained", "keys\n(ESS)", "max\n|SMD|", "mean\n|SMD|", "VR\nok"]
     print_table(
         console,
         "Combinations, the best first; * on the Pareto front of retained queries and mean |SMD|",
-        columns,
-        [_row(row) for _, row in table.head(MOST_ROWS).iterrows()],
+        ["", *(_SHOWN[name] for name in varied), *figures],
+        [_row(row, varied) for _, row in table.head(MOST_ROWS).iterrows()],
         words=["", "scale"],
+        about=_shared(settings[0], varied),
+        close=True,
     )
     if len(table) > MOST_ROWS:
-        console.print(Text(f"and {len(table) - MOST_ROWS} more combinations, which --out and --report list"))
+        more = plural(len(table) - MOST_ROWS, "more combination")
+        console.print(Text(f"and {more}, which --out and --report list"))
     first = table.iloc[0]
     console.print()
     console.print(
@@ -196,7 +210,8 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
         )
     )
     balanced = int((table.max_abs_smd <= 0.1).sum())
-    rule = f"{count(balanced)} of {count(len(table))} combinations bring every |SMD| to 0.1 or less. "
+    verb = "brings" if balanced == 1 else "bring"
+    rule = f"{count(balanced)} of {plural(len(table), 'combination')} {verb} every |SMD| to 0.1 or less. "
     if balanced:
         rule += "The best is the one of them that retains most queries."
     elif first.retained:
@@ -204,11 +219,18 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
     console.print(Text(rule))
 
 
-def _row(row: "pd.Series[Any]") -> list[str]:
-    settings = settings_of(row)
+def _shared(settings: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """Return the settings that do not vary, as a line."""
+    said = [f"{name.replace('_', ' ')} {_word(settings[name])}" for name in _SHOWN if name not in varied]
+    return f"The same in all: {', '.join(said)}" if said else ""
+
+
+def _row(row: "pd.Series[Any]", varied: Sequence[str]) -> list[str]:
+    settings = {name: _word(value) for name, value in settings_of(row).items()}
+    settings["caliper_scale"] = settings["caliper_scale"].replace("probability", "prob.")
     return [
         "*" if row.pareto else "",
-        *(_word(settings[name]) for name in _SHOWN),
+        *(settings[name] for name in varied),
         share(row.retained),
         share(row.ess_share),
         decimal(row.max_abs_smd),
