@@ -1,5 +1,8 @@
 """File formats of tables: CSV, parquet and npz, opened by their headers and read column by column."""
 
+import csv
+import gzip
+import re
 import struct
 import zipfile
 import zlib
@@ -18,13 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow import csv
+from pyarrow import csv as arrow_csv
 
 Kind = Literal["number", "matrix", "category", "text", "other"]
 BLOCK = 2**23  # values read or checked at a time
 _BYTES_A_LABEL = 64
 _GZIP_RATIO = 5
 _MOST_CATEGORIES = 20
+_LONGEST_LINE = 2**26  # characters of a header; a file without line breaks is not read to its end
+_RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 
 
 class TableError(ValueError):
@@ -57,10 +62,8 @@ class _Csv:
         self.path = path
         self.rows = 0
         self.covariates = pd.DataFrame()
-        skip = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
-        with csv.open_csv(path, parse_options=skip) as file:
-            # The column without a name is an index that pandas saved.
-            self.columns: list[str] = [name for name in file.schema.names if name]
+        # The column without a name is an index that pandas saved.
+        self.columns: list[str] = [name for name in _csv_header(path) if name]
 
     def labels(self, names: list[str]) -> pd.DataFrame:
         if set(names) <= set(self.covariates):
@@ -97,24 +100,43 @@ class _Csv:
         return self.covariates[names].to_numpy(dtype=np.float64), names
 
     def _parse(self, names: list[str], types: dict[str, Any] | None = None) -> Any:
-        ragged: list[Any] = []
+        try:
+            with _reading(self.path):
+                return arrow_csv.read_csv(
+                    self.path,
+                    read_options=arrow_csv.ReadOptions(use_threads=False),  # with threads a ragged row has no number
+                    parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+                    # No cell is missing by its word: "NA" is also Namibia.
+                    convert_options=arrow_csv.ConvertOptions(include_columns=names, column_types=types, null_values=[]),
+                )
+        except TableError as error:
+            # Arrow's handler of such rows would do, but for those that are not UTF-8.
+            if not (ragged := _RAGGED.search(str(error))):
+                raise
+            row, expected, actual = ragged.groups()
+            place = f"{self.path}: row {int(row) - 1}" if row else f"{self.path}: a row"  # the header was row 1
+            raise TableError(f"{place} has {actual} cells, the header {expected}") from error
 
-        def skip(row: Any) -> str:
-            ragged.append(row)
-            return "skip"
 
-        with _reading(self.path):
-            table = csv.read_csv(
-                self.path,
-                read_options=csv.ReadOptions(use_threads=False),  # with threads a ragged row has no number
-                parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-                # No cell is missing by its word: "NA" is also Namibia.
-                convert_options=csv.ConvertOptions(include_columns=names, column_types=types, null_values=[]),
-            )
-        if ragged:
-            place = f"{self.path}: row {ragged[0].number - 1}"  # the header was row 1
-            raise TableError(f"{place} has {ragged[0].actual_columns} cells, the header {ragged[0].expected_columns}")
-        return table
+def _csv_header(path: Path) -> list[str]:
+    """Return the names of the columns, read without Arrow, whose reading ahead may outlive the process's end."""
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        lines = iter(lambda: file.readline(_LONGEST_LINE), "")
+        try:
+            names = next((row for row in csv.reader(lines) if row), None)
+        except csv.Error as error:
+            raise TableError(f"{path} cannot be read: its header is no CSV, {error}") from error
+    if names is None:
+        raise TableError(f"{path} cannot be read: it has no header")
+    for column, name in enumerate(names):
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            byte = ord(name[error.start]) - 0xDC00  # as surrogateescape has it
+            place = f"{path} cannot be read: the name of column {column + 1} is not UTF-8"
+            raise TableError(f"{place}, it holds the byte 0x{byte:02x}") from error
+    return names
 
 
 class _Parquet:

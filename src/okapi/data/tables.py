@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from okapi.data.columns import check_names
+from okapi.data.columns import check_names, read_labels
 from okapi.data.formats import BLOCK, Source, TableError, listed, open_source
 
 _CHECKED_ON_OPENING = 2**28  # bytes; a memory map beyond this is not read through before it is used
@@ -113,7 +113,7 @@ def read_table(
     if clash := set(never) & set(columns or ()):
         raise TableError(f"{path}: {listed(clash)} cannot be both a covariate and the domain, id, image or target")
 
-    labels = source.labels(list(dict.fromkeys([*never, *exact])))
+    labels = read_labels(source, list(dict.fromkeys([*never, *exact])))
     _check_labels(path, labels, domain, id, exact)
     X, names, left_out = _read_covariates(source, columns, {*never, *scores, *exact})
     known = None
