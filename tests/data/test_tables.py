@@ -1,5 +1,6 @@
 import gzip
 import io
+import signal
 import struct
 import subprocess
 import sys
@@ -404,6 +405,30 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
         write_frame(pd.DataFrame({"a": [1]}), tmp_path / name)
     assert [file.name for file in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "old"
+
+
+def test_of_several_files_all_are_written_or_none(tmp_path: Path):
+    frame = pd.DataFrame({"a": [1]})
+    missing = tmp_path / "no" / "page.html"
+    with pytest.raises(OSError, match=r"no/page\.html cannot be written: No such file or directory") as caught:
+        module.write_files({tmp_path / "out.csv": frame, missing: "page"})
+    assert "/." not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    module.write_files({tmp_path / "out.csv": frame, tmp_path / "page.html": "page"})
+    assert {file.name for file in tmp_path.iterdir()} == {"out.csv", "page.html"}
+
+
+def test_a_full_disk_is_said_of_the_file_that_is_wanted(tmp_path: Path):
+    resource = pytest.importorskip("resource")
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"page\.html cannot be written: File too large"):
+            write_text(tmp_path / "page.html", "x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_write_text_replaces(tmp_path: Path):

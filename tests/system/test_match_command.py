@@ -269,6 +269,7 @@ REFUSED = {
     "good.csv --domain sites": r"good\.csv has no column 'sites', did you mean 'site'\?",
     "good.csv --domain site --columns agee": "has no column 'agee', did you mean 'age'",
     "good.csv --domain site --columns age --exact age": "--exact and columns both name",
+    "good.csv --domain site --exact site": "--exact names the domain, 'site'",
     "missing.csv --domain site": r"missing\.csv does not exist",
     "cut.parquet --domain site": r"cut\.parquet cannot be read",
     "empty.csv --domain site": r"empty\.csv is empty",
@@ -316,7 +317,10 @@ def test_bad_input_is_named_and_nothing_is_written(inputs, tmp_path, capsys, wor
 
 def test_bad_outputs_are_refused_before_the_table_is_read(inputs, tmp_path, capsys):
     good = str(inputs / "good.csv")
+    (tmp_path / "same.csv").hardlink_to(good)
     for option, path, words in (
+        ("--out", tmp_path / "same.csv", "is the table that is read"),
+        ("--report", Path("/proc/m.html"), "/proc/m.html cannot be written: No such file or directory"),
         ("--out", tmp_path / "no" / "m.csv", "does not exist"),
         ("--out", tmp_path / "m.xlsx", "cannot write '.xlsx'"),
         ("--out", good, "is the table that is read"),

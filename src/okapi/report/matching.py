@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 import okapi
-from okapi.data import Table, write_frame, write_text
+from okapi.data import Table
+from okapi.data.tables import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.matching.caliper_nn import check_k
@@ -110,10 +111,8 @@ def match_file(
             now("Making the page")
             page = matching_page(matching, title=f"Matches of {path.name}")
     print_matching(stdout(), matching)
-    if out is not None:
-        write_frame(matcher.to_frame(matching.matches), out)
-    if report is not None:
-        write_text(report, page)
+    frames = {} if out is None else {out: matcher.to_frame(matching.matches)}
+    write_files(frames | ({} if report is None else {report: page}))
     print_files(stdout(), {"Matches": out, "Page": report})
 
 

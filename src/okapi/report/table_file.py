@@ -19,7 +19,7 @@ MOST_CLASSES = 20  # whole numbers with more values than this are quantities, no
 
 def check_outputs(source: Path, out: Path | None, report: Path | None) -> None:
     """Refuse paths that could not be written in the end, and those of the table itself."""
-    if out is not None and check_output(out).resolve() == source.resolve():
+    if out is not None and check_output(out).exists() and source.exists() and out.samefile(source):
         raise ValueError(f"{out} is the table that is read; name another file to write to")
     if report is not None:
         check_output(report, [".html", ".htm"])
@@ -41,6 +41,8 @@ def read_with_outcome(path: Path, outcome: Sequence[str], **roles: Any) -> tuple
     One column of quantities or of classes, as a target would be; several are numbers, such as predicted probabilities.
     """
     exact, outcome = list(roles.pop("exact", ())), list(dict.fromkeys(outcome))
+    if roles["domain"] in exact:
+        raise ValueError(f"exact names the domain, {roles['domain']!r}: pairs are between domains, so none would agree")
     table = read_table(path, exact=[*exact, *(name for name in outcome if name not in exact)], **roles)
     if not outcome or table.exact is None:
         return table, None

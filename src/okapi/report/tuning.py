@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from okapi.data import write_frame, write_text
+from okapi.data.tables import write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching.plots import to_svg
 from okapi.matching.tuning import Tuning, check_grid, pareto_plot, settings_of, tune
@@ -103,10 +103,8 @@ def tune_file(
     print_read(console, table)
     print_notes(console, notes)
     print_tuning(console, tuning)
-    if out is not None:
-        write_frame(tuning.table, out)
-    if report is not None and page is not None:
-        write_text(report, page)
+    frames = {} if out is None else {out: tuning.table}
+    write_files(frames | ({} if report is None or page is None else {report: page}))
     print_files(console, {"Table": out, "Page": report})
     console.print()
     if command is None:
