@@ -262,6 +262,7 @@ def inputs(tmp_path_factory) -> Path:
     scored.to_parquet(folder / "scores.parquet")
     frame.assign(same=7.0, twice=2 * frame.age).to_csv(folder / "flat.csv", index=False)
     sparse_npz(folder / "huge.npz", rows=10_000_000, width=256)
+    sparse_npz(folder / "larger.npz", rows=3_000_000, width=100_000)  # 1.2 TB
     return folder
 
 
@@ -290,6 +291,8 @@ REFUSED = {
     "good.csv": "--domain is missing",
     "flat.csv --domain site --columns age same --distance mahalanobis": "'same' is constant",
     "flat.csv --domain site --columns age twice --distance mahalanobis": "linearly independent",
+    "larger.npz --domain site": r"larger\.npz needs about 1200.0 GB of memory to be matched, .* GB are available",
+    "larger.npz --domain site --std-caliper 1": "fewer columns or rows, or store float32, or give known propensities",
     "huge.npz --domain sitee": r"huge\.npz has no column 'sitee'",
     "huge.npz --domain site --fixed-caliper 2": "--fixed-caliper",
     "huge.npz --domain site --estimand att": r"--estimand.* needs two domains, .*huge\.npz has 3",

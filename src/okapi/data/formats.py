@@ -29,6 +29,9 @@ _BYTES_A_LABEL = 64
 _GZIP_RATIO = 5
 _MOST_CATEGORIES = 20
 _LONGEST_LINE = 2**26  # characters of a header; a file without line breaks is not read to its end
+_READ_LESS = (
+    "choose fewer columns, store float32, or save it by numpy.savez, whose uncompressed arrays are not read into memory"
+)
 _RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 
 
@@ -74,7 +77,7 @@ class _Csv:
 
     def kinds(self, names: list[str]) -> dict[str, Kind]:
         text = self.path.stat().st_size * (_GZIP_RATIO if self.path.suffix == ".gz" else 1)
-        _check_memory(self.path, text + 2 * 8 * self.rows * len(names))  # columns and array, 8 bytes a number
+        check_memory(self.path, text + 2 * 8 * self.rows * len(names))  # columns and array, 8 bytes a number
         table = self._parse(names)
         self.covariates = table.to_pandas()
         found = {name: _arrow_kind(table.schema.field(name).type) for name in names}
@@ -151,7 +154,7 @@ class _Parquet:
     def labels(self, names: list[str]) -> pd.DataFrame:
         if nested := [name for name in names if pa.types.is_nested(self.schema.field(name).type)]:
             raise TableError(f"{self.path}: column {listed(nested)} holds lists, one value a row is wanted")
-        _check_memory(self.path, _BYTES_A_LABEL * self.file.metadata.num_rows * len(names))
+        check_memory(self.path, _BYTES_A_LABEL * self.file.metadata.num_rows * len(names))
         with _reading(self.path):
             frame: pd.DataFrame = self.file.read(columns=names).select(names).to_pandas(ignore_metadata=True)
         return frame
@@ -166,7 +169,7 @@ class _Parquet:
         rows = self.file.metadata.num_rows
         values = sum(self._values[name] for name in names)
         dtype = np.result_type(np.float32, *(_arrow_dtype(self.schema.field(name).type) for name in names))
-        _check_memory(self.path, values * dtype.itemsize)
+        check_memory(self.path, values * dtype.itemsize)
         X, start, widths = np.empty((0, 0), dtype), 0, dict.fromkeys(names, 1)
         with _reading(self.path):
             for batch in self.file.iter_batches(max(1, BLOCK * rows // max(values, 1)), columns=names):
@@ -251,7 +254,7 @@ class _Npz:
         ]
         if len(arrays) == 1 and arrays[0].ndim == 2 and arrays[0].dtype == dtype:
             return arrays[0], expanded
-        _check_memory(self.path, len(expanded) * len(arrays[0]) * dtype.itemsize)
+        check_memory(self.path, len(expanded) * len(arrays[0]) * dtype.itemsize)
         return np.column_stack(arrays).astype(dtype, copy=False), expanded
 
     def _array(self, name: str, ndim: int | None = None) -> NDArray[Any]:
@@ -265,7 +268,7 @@ class _Npz:
         with _reading(self.path):
             if member.info.compress_type == zipfile.ZIP_STORED and member.nbytes:
                 return member.map(self.path)
-            _check_memory(self.path, member.nbytes)
+            check_memory(self.path, member.nbytes)
             with zipfile.ZipFile(self.path) as archive, archive.open(member.info) as file:
                 array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
                 return array
@@ -327,13 +330,12 @@ def _reading(path: Path) -> Iterator[None]:
         raise TableError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from error
 
 
-def _check_memory(path: Path, needed: float) -> None:
+def check_memory(path: Path, needed: float, task: str = "", advice: str = _READ_LESS) -> None:
+    """Refuse what needs more memory, in bytes, than there is."""
     available = psutil.virtual_memory().available
     if needed > available:
-        raise TableError(
-            f"{path} needs about {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB are available: choose fewer "
-            "columns, store float32, or save it by numpy.savez, whose uncompressed arrays are not read into memory"
-        )
+        has = f"needs about {needed / 1e9:.1f} GB of memory{task}, {available / 1e9:.1f} GB are available"
+        raise TableError(f"{path} {has}: {advice}")
 
 
 def _integers_if_plain(values: pd.Series) -> pd.Series:

@@ -24,6 +24,7 @@ from okapi.matching.propensity import check_temperature
 from okapi.report.page import match_page, sample_pairs, thumbnails
 from okapi.report.table_file import (
     as_sentence,
+    check_matching_memory,
     check_outcome_columns,
     check_outputs,
     check_roles,
@@ -104,6 +105,7 @@ def match_file(
     with working(f"Reading {path}") as now:
         table, outcomes = read_with_outcome(path, outcome, **roles)
         check_roles(table, matcher)
+        check_matching_memory(table, matcher, page=report is not None)
         table.check_finite()
         now(f"Matching {len(table):,} samples")
         matching = match_table(table, matcher, outcomes)

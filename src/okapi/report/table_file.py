@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from okapi.data import Table, TableError, check_output, read_table
+from okapi.data.formats import check_memory
 from okapi.matching import CaliperMatcher
 
 MOST_CLASSES = 20  # whole numbers with more values than this are quantities, not classes
@@ -71,6 +72,24 @@ def check_roles(table: Table, matcher: CaliperMatcher) -> None:
         infinite = np.isinf(table.target.astype(np.float64))
         if infinite.any():
             raise TableError(f"{table.path}: row {int(infinite.argmax()) + 1}, the target is not a finite number")
+
+
+def check_matching_memory(table: Table, matcher: CaliperMatcher, *, page: bool = False) -> None:
+    """Refuse a table of which matching would make copies that do not fit into memory.
+
+    Counts what is made for certain, so that nothing is refused that would fit: for the propensities a scaled copy; then
+    the vectors of the distance, and of them the sorted queries and keys of the search, of 2 bytes a value at least.
+    """
+    size, width = table.X.size, 8 if isinstance(table.X, pd.DataFrame) else table.X.dtype.itemsize
+    estimated = table.propensity is None and (page or matcher.needs_propensity())
+    vectors = {"cosine": width, "mahalanobis": 8, "scaled_euclidean": 8}.get(matcher.distance, 0)
+    sides = 2 if matcher.estimand == "both" else 1
+    searched = 0 if matcher.distance == "propensity" or matcher.fixed_caliper is not None else 2 * sides
+    needed = size * max(width if estimated else 0, vectors + searched)
+    advice = "choose fewer columns or rows, or store float32"
+    if estimated:
+        advice += ", or give known propensities"
+    check_memory(table.path, needed, " to be matched", advice)
 
 
 def covariates_of(table: Table) -> pd.DataFrame:

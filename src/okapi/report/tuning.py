@@ -20,6 +20,7 @@ from okapi.report.matching import page_settings
 from okapi.report.page import tune_page
 from okapi.report.table_file import (
     as_sentence,
+    check_matching_memory,
     check_outcome_columns,
     check_outputs,
     check_roles,
@@ -69,6 +70,7 @@ def tune_file(
     with working(f"Reading {path}"):
         table, outcomes = read_with_outcome(path, outcome, **roles)
         check_roles(table, matcher)
+        check_matching_memory(table, matcher)
         table.check_finite()
     with warnings.catch_warnings(record=True) as caught, _bar() as bar:
         warnings.simplefilter("always", SeparableDomainsWarning)
