@@ -202,6 +202,15 @@ def test_separable_domains_are_a_note_and_no_matches_are_no_error(tmp_path, caps
     assert "Nothing was matched" in (tmp_path / "m.html").read_text(encoding="utf-8")
 
 
+def test_missing_pictures_are_a_note(tmp_path, capsys):
+    frame = samples(n=60).assign(picture=[f"{i}.png" for i in range(60)])
+    for path in frame.picture[5:]:
+        Image.new("RGB", (4, 4)).save(tmp_path / path)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", "--id", "name", "--image", "picture"]) == 0
+    assert f"Note: 5 of 60 pictures are missing, the first is {tmp_path / '0.png'}" in capsys.readouterr().out
+
+
 # The page
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from okapi.report.table_file import (
     check_roles,
     covariates_of,
     is_quantity,
+    missing_pictures,
     print_read,
     read_with_outcome,
 )
@@ -109,6 +110,7 @@ def match_file(
         table.check_finite()
         now(f"Matching {len(table):,} samples")
         matching = match_table(table, matcher, outcomes)
+        matching = replace(matching, notes=(*matching.notes, *missing_pictures(table)))
         if report is not None:
             now("Making the page")
             page = matching_page(matching, title=f"Matches of {path.name}")
