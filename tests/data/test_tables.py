@@ -1,6 +1,9 @@
 import gzip
 import io
+import signal
 import struct
+import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -205,8 +208,39 @@ def test_files_that_are_not_tables(tmp_path: Path):
     for name in ("t.parquet", "t.npz", "t.csv.gz"):
         with pytest.raises(TableError, match=f"{name} cannot be read"):
             read_table(csv(tmp_path, "not this", name), domain="site")
-    with pytest.raises(TableError, match="cannot be read"):
-        read_table(csv(tmp_path, b"site,x\n\xff,1\nb,2\n"), domain="site")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"site,x\na,1\n\xff,2\n", "row 2, column 'site' is not UTF-8"),
+        (b"site,gr\xf6\na,1\nb,2\n", "the name of column 2 is not UTF-8, it holds the byte 0xf6"),
+        (b"site,x\na,1\nb,2\n\xff,2,3\n", "row 3 has 3 cells, the header 2"),
+        (b"\xe8\x00\xff" * 1000, "the name of column 1 is not UTF-8"),
+        (b"age;site\n1;a\n2;b\n", "seems separated by ';', not ','"),
+        (b"age\tsite\n1\ta\n2\tb\n", "seems separated by tabs, not ','"),
+    ],
+)
+def test_csv_of_another_encoding_or_mark_is_named_in_a_line(tmp_path: Path, capsys, text: bytes, words: str):
+    with pytest.raises(TableError, match=words) as caught:
+        read_table(csv(tmp_path, text), domain="site")
+    assert "\n" not in str(caught.value)
+    assert capsys.readouterr().err == ""
+
+
+def test_csv_header_with_a_mark_quotes_and_line_breaks(tmp_path: Path):
+    text = '\ufeff\r\n"",site,"a, b","c\nd"\r\n0,u,1,2\r\n1,v,3,4\r\n'
+    assert read_table(csv(tmp_path, text.replace("\r\n", "", 1)), domain="site").names == ("a, b", "c\nd")
+
+
+def test_a_process_that_refuses_a_csv_ends_in_order_on_one_processor(tmp_path: Path):
+    path = csv(tmp_path, "site,x\n" + "a,1\nb,2\n" * 100_000)
+    program = (
+        "import os, sys\nos.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "from pathlib import Path\nfrom okapi.data.formats import open_source\nopen_source(Path(sys.argv[1]))"
+    )
+    for _ in range(4):
+        subprocess.run([sys.executable, "-c", program, str(path)], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
@@ -371,6 +405,30 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
         write_frame(pd.DataFrame({"a": [1]}), tmp_path / name)
     assert [file.name for file in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "old"
+
+
+def test_of_several_files_all_are_written_or_none(tmp_path: Path):
+    frame = pd.DataFrame({"a": [1]})
+    missing = tmp_path / "no" / "page.html"
+    with pytest.raises(OSError, match=r"no/page\.html cannot be written: No such file or directory") as caught:
+        module.write_files({tmp_path / "out.csv": frame, missing: "page"})
+    assert "/." not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    module.write_files({tmp_path / "out.csv": frame, tmp_path / "page.html": "page"})
+    assert {file.name for file in tmp_path.iterdir()} == {"out.csv", "page.html"}
+
+
+def test_a_full_disk_is_said_of_the_file_that_is_wanted(tmp_path: Path):
+    resource = pytest.importorskip("resource")
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"page\.html cannot be written: File too large"):
+            write_text(tmp_path / "page.html", "x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_write_text_replaces(tmp_path: Path):

@@ -202,6 +202,15 @@ def test_separable_domains_are_a_note_and_no_matches_are_no_error(tmp_path, caps
     assert "Nothing was matched" in (tmp_path / "m.html").read_text(encoding="utf-8")
 
 
+def test_missing_pictures_are_a_note(tmp_path, capsys):
+    frame = samples(n=60).assign(picture=[f"{i}.png" for i in range(60)])
+    for path in frame.picture[5:]:
+        Image.new("RGB", (4, 4)).save(tmp_path / path)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", "--id", "name", "--image", "picture"]) == 0
+    assert f"Note: 5 of 60 pictures are missing, the first is {tmp_path / '0.png'}" in capsys.readouterr().out
+
+
 # The page
 
 
@@ -262,6 +271,7 @@ def inputs(tmp_path_factory) -> Path:
     scored.to_parquet(folder / "scores.parquet")
     frame.assign(same=7.0, twice=2 * frame.age).to_csv(folder / "flat.csv", index=False)
     sparse_npz(folder / "huge.npz", rows=10_000_000, width=256)
+    sparse_npz(folder / "larger.npz", rows=3_000_000, width=100_000)  # 1.2 TB
     return folder
 
 
@@ -269,6 +279,7 @@ REFUSED = {
     "good.csv --domain sites": r"good\.csv has no column 'sites', did you mean 'site'\?",
     "good.csv --domain site --columns agee": "has no column 'agee', did you mean 'age'",
     "good.csv --domain site --columns age --exact age": "--exact and columns both name",
+    "good.csv --domain site --exact site": "--exact names the domain, 'site'",
     "missing.csv --domain site": r"missing\.csv does not exist",
     "cut.parquet --domain site": r"cut\.parquet cannot be read",
     "empty.csv --domain site": r"empty\.csv is empty",
@@ -289,6 +300,8 @@ REFUSED = {
     "good.csv": "--domain is missing",
     "flat.csv --domain site --columns age same --distance mahalanobis": "'same' is constant",
     "flat.csv --domain site --columns age twice --distance mahalanobis": "linearly independent",
+    "larger.npz --domain site": r"larger\.npz needs about 1200.0 GB of memory to be matched, .* GB are available",
+    "larger.npz --domain site --std-caliper 1": "fewer columns or rows, or store float32, or give known propensities",
     "huge.npz --domain sitee": r"huge\.npz has no column 'sitee'",
     "huge.npz --domain site --fixed-caliper 2": "--fixed-caliper",
     "huge.npz --domain site --estimand att": r"--estimand.* needs two domains, .*huge\.npz has 3",
@@ -316,7 +329,10 @@ def test_bad_input_is_named_and_nothing_is_written(inputs, tmp_path, capsys, wor
 
 def test_bad_outputs_are_refused_before_the_table_is_read(inputs, tmp_path, capsys):
     good = str(inputs / "good.csv")
+    (tmp_path / "same.csv").hardlink_to(good)
     for option, path, words in (
+        ("--out", tmp_path / "same.csv", "is the table that is read"),
+        ("--report", Path("/proc/m.html"), "/proc/m.html cannot be written: No such file or directory"),
         ("--out", tmp_path / "no" / "m.csv", "does not exist"),
         ("--out", tmp_path / "m.xlsx", "cannot write '.xlsx'"),
         ("--out", good, "is the table that is read"),

@@ -37,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("okapi: stopped", file=sys.stderr)
         return INTERRUPTED
+    except MemoryError as error:
+        print(f"okapi: there is not enough memory. {error}".rstrip(), file=sys.stderr)
+        return USAGE
     except (RunError, ValueError, OSError) as error:
         print(f"okapi: {error}", file=sys.stderr)
         return error.code if isinstance(error, RunError) else USAGE

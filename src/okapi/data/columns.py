@@ -16,6 +16,7 @@ from okapi.data.formats import Source, TableError, listed
 Place: TypeAlias = Callable[[int, str], str]
 """Row and column in, what an error calls that cell out."""
 
+_OTHER_MARKS = {"\t": "tabs", ";": "';'"}
 _TRUTH = {"1": 1.0, "1.0": 1.0, "true": 1.0, "0": 0.0, "0.0": 0.0, "false": 0.0}
 
 
@@ -23,6 +24,9 @@ def check_names(source: str | Path, columns: Sequence[str], wanted: Iterable[str
     """Refuse a column that is not there, and say which is meant."""
     for name in wanted:
         if name not in columns:
+            if len(columns) == 1 and (found := [mark for mark in _OTHER_MARKS if mark in columns[0]]):
+                mark = _OTHER_MARKS[found[0]]
+                raise TableError(f"{source} has one column, {columns[0]!r}: it seems separated by {mark}, not ','")
             near = get_close_matches(name, columns, n=1)
             hint = f", did you mean {near[0]!r}?" if near else "."
             raise TableError(f"{source} has no column {name!r}{hint} It has {listed(columns)}")
@@ -96,12 +100,15 @@ def categories(values: pd.Series) -> tuple[tuple[str, ...], NDArray[np.int64]]:
 
 def _not_utf8(path: Path, names: list[str]) -> str:
     """Say which cell of a CSV file is not UTF-8: Arrow says the column only."""
-    table = csv.read_csv(
-        path,
-        read_options=csv.ReadOptions(use_threads=False),
-        parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip"),
-        convert_options=csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.binary())),
-    )
+    try:
+        table = csv.read_csv(
+            path,
+            read_options=csv.ReadOptions(use_threads=False),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.binary())),
+        )
+    except pa.ArrowInvalid:
+        return f"{path} is not UTF-8"
     for name in names:
         row = first_not_utf8(table[name].combine_chunks())
         if row is not None:

@@ -1,5 +1,8 @@
 """File formats of tables: CSV, parquet and npz, opened by their headers and read column by column."""
 
+import csv
+import gzip
+import re
 import struct
 import zipfile
 import zlib
@@ -18,13 +21,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow import csv
+from pyarrow import csv as arrow_csv
 
 Kind = Literal["number", "matrix", "category", "text", "other"]
 BLOCK = 2**23  # values read or checked at a time
 _BYTES_A_LABEL = 64
 _GZIP_RATIO = 5
 _MOST_CATEGORIES = 20
+_LONGEST_LINE = 2**26  # characters of a header; a file without line breaks is not read to its end
+_READ_LESS = (
+    "choose fewer columns, store float32, or save it by numpy.savez, whose uncompressed arrays are not read into memory"
+)
+_RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 
 
 class TableError(ValueError):
@@ -57,10 +65,8 @@ class _Csv:
         self.path = path
         self.rows = 0
         self.covariates = pd.DataFrame()
-        skip = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
-        with csv.open_csv(path, parse_options=skip) as file:
-            # The column without a name is an index that pandas saved.
-            self.columns: list[str] = [name for name in file.schema.names if name]
+        # The column without a name is an index that pandas saved.
+        self.columns: list[str] = [name for name in _csv_header(path) if name]
 
     def labels(self, names: list[str]) -> pd.DataFrame:
         if set(names) <= set(self.covariates):
@@ -71,7 +77,7 @@ class _Csv:
 
     def kinds(self, names: list[str]) -> dict[str, Kind]:
         text = self.path.stat().st_size * (_GZIP_RATIO if self.path.suffix == ".gz" else 1)
-        _check_memory(self.path, text + 2 * 8 * self.rows * len(names))  # columns and array, 8 bytes a number
+        check_memory(self.path, text + 2 * 8 * self.rows * len(names))  # columns and array, 8 bytes a number
         table = self._parse(names)
         self.covariates = table.to_pandas()
         found = {name: _arrow_kind(table.schema.field(name).type) for name in names}
@@ -97,24 +103,43 @@ class _Csv:
         return self.covariates[names].to_numpy(dtype=np.float64), names
 
     def _parse(self, names: list[str], types: dict[str, Any] | None = None) -> Any:
-        ragged: list[Any] = []
+        try:
+            with _reading(self.path):
+                return arrow_csv.read_csv(
+                    self.path,
+                    read_options=arrow_csv.ReadOptions(use_threads=False),  # with threads a ragged row has no number
+                    parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+                    # No cell is missing by its word: "NA" is also Namibia.
+                    convert_options=arrow_csv.ConvertOptions(include_columns=names, column_types=types, null_values=[]),
+                )
+        except TableError as error:
+            # Arrow's handler of such rows would do, but for those that are not UTF-8.
+            if not (ragged := _RAGGED.search(str(error))):
+                raise
+            row, expected, actual = ragged.groups()
+            place = f"{self.path}: row {int(row) - 1}" if row else f"{self.path}: a row"  # the header was row 1
+            raise TableError(f"{place} has {actual} cells, the header {expected}") from error
 
-        def skip(row: Any) -> str:
-            ragged.append(row)
-            return "skip"
 
-        with _reading(self.path):
-            table = csv.read_csv(
-                self.path,
-                read_options=csv.ReadOptions(use_threads=False),  # with threads a ragged row has no number
-                parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-                # No cell is missing by its word: "NA" is also Namibia.
-                convert_options=csv.ConvertOptions(include_columns=names, column_types=types, null_values=[]),
-            )
-        if ragged:
-            place = f"{self.path}: row {ragged[0].number - 1}"  # the header was row 1
-            raise TableError(f"{place} has {ragged[0].actual_columns} cells, the header {ragged[0].expected_columns}")
-        return table
+def _csv_header(path: Path) -> list[str]:
+    """Return the names of the columns, read without Arrow, whose reading ahead may outlive the process's end."""
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        lines = iter(lambda: file.readline(_LONGEST_LINE), "")
+        try:
+            names = next((row for row in csv.reader(lines) if row), None)
+        except csv.Error as error:
+            raise TableError(f"{path} cannot be read: its header is no CSV, {error}") from error
+    if names is None:
+        raise TableError(f"{path} cannot be read: it has no header")
+    for column, name in enumerate(names):
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            byte = ord(name[error.start]) - 0xDC00  # as surrogateescape has it
+            place = f"{path} cannot be read: the name of column {column + 1} is not UTF-8"
+            raise TableError(f"{place}, it holds the byte 0x{byte:02x}") from error
+    return names
 
 
 class _Parquet:
@@ -129,7 +154,7 @@ class _Parquet:
     def labels(self, names: list[str]) -> pd.DataFrame:
         if nested := [name for name in names if pa.types.is_nested(self.schema.field(name).type)]:
             raise TableError(f"{self.path}: column {listed(nested)} holds lists, one value a row is wanted")
-        _check_memory(self.path, _BYTES_A_LABEL * self.file.metadata.num_rows * len(names))
+        check_memory(self.path, _BYTES_A_LABEL * self.file.metadata.num_rows * len(names))
         with _reading(self.path):
             frame: pd.DataFrame = self.file.read(columns=names).select(names).to_pandas(ignore_metadata=True)
         return frame
@@ -144,7 +169,7 @@ class _Parquet:
         rows = self.file.metadata.num_rows
         values = sum(self._values[name] for name in names)
         dtype = np.result_type(np.float32, *(_arrow_dtype(self.schema.field(name).type) for name in names))
-        _check_memory(self.path, values * dtype.itemsize)
+        check_memory(self.path, values * dtype.itemsize)
         X, start, widths = np.empty((0, 0), dtype), 0, dict.fromkeys(names, 1)
         with _reading(self.path):
             for batch in self.file.iter_batches(max(1, BLOCK * rows // max(values, 1)), columns=names):
@@ -229,7 +254,7 @@ class _Npz:
         ]
         if len(arrays) == 1 and arrays[0].ndim == 2 and arrays[0].dtype == dtype:
             return arrays[0], expanded
-        _check_memory(self.path, len(expanded) * len(arrays[0]) * dtype.itemsize)
+        check_memory(self.path, len(expanded) * len(arrays[0]) * dtype.itemsize)
         return np.column_stack(arrays).astype(dtype, copy=False), expanded
 
     def _array(self, name: str, ndim: int | None = None) -> NDArray[Any]:
@@ -243,7 +268,7 @@ class _Npz:
         with _reading(self.path):
             if member.info.compress_type == zipfile.ZIP_STORED and member.nbytes:
                 return member.map(self.path)
-            _check_memory(self.path, member.nbytes)
+            check_memory(self.path, member.nbytes)
             with zipfile.ZipFile(self.path) as archive, archive.open(member.info) as file:
                 array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
                 return array
@@ -305,13 +330,12 @@ def _reading(path: Path) -> Iterator[None]:
         raise TableError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from error
 
 
-def _check_memory(path: Path, needed: float) -> None:
+def check_memory(path: Path, needed: float, task: str = "", advice: str = _READ_LESS) -> None:
+    """Refuse what needs more memory, in bytes, than there is."""
     available = psutil.virtual_memory().available
     if needed > available:
-        raise TableError(
-            f"{path} needs about {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB are available: choose fewer "
-            "columns, store float32, or save it by numpy.savez, whose uncompressed arrays are not read into memory"
-        )
+        has = f"needs about {needed / 1e9:.1f} GB of memory{task}, {available / 1e9:.1f} GB are available"
+        raise TableError(f"{path} {has}: {advice}")
 
 
 def _integers_if_plain(values: pd.Series) -> pd.Series:

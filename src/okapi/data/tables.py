@@ -1,7 +1,8 @@
 """Tables: the file that a matching reads, and the files it writes."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from okapi.data.columns import check_names
+from okapi.data.columns import check_names, read_labels
 from okapi.data.formats import BLOCK, Source, TableError, listed, open_source
 
 _CHECKED_ON_OPENING = 2**28  # bytes; a memory map beyond this is not read through before it is used
@@ -113,7 +114,7 @@ def read_table(
     if clash := set(never) & set(columns or ()):
         raise TableError(f"{path}: {listed(clash)} cannot be both a covariate and the domain, id, image or target")
 
-    labels = source.labels(list(dict.fromkeys([*never, *exact])))
+    labels = read_labels(source, list(dict.fromkeys([*never, *exact])))
     _check_labels(path, labels, domain, id, exact)
     X, names, left_out = _read_covariates(source, columns, {*never, *scores, *exact})
     known = None
@@ -221,31 +222,63 @@ def check_output(path: str | PathLike[str], suffixes: Sequence[str] = (".parquet
         raise TableError(f"{path} is a directory")
     if not path.parent.is_dir():
         raise TableError(f"{path}: the directory {path.parent} does not exist")
+    try:
+        with _temporary(path) as temporary:
+            temporary.touch(exist_ok=False)
+    except OSError as error:
+        raise TableError(f"{path} cannot be written: {error.strerror or error}") from error
     return path
 
 
 def write_frame(frame: pd.DataFrame, path: str | PathLike[str]) -> None:
     """Write a frame, without its index, as ``.parquet`` or ``.csv``; all of it or nothing."""
-    path = check_output(path)
-    with _replacing(path) as temporary:
-        if path.suffix.lower() == ".parquet":
-            frame.to_parquet(temporary, index=False)
-        else:
-            frame.to_csv(temporary, index=False)
+    write_files({Path(path): frame})
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:
     """Write a text as UTF-8; all of it or nothing."""
-    with _replacing(Path(path)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_files({Path(path): text})
+
+
+def write_files(files: Mapping[Path, pd.DataFrame | str]) -> None:
+    """Write frames, as `write_frame` does, and texts, in UTF-8; none takes its name before all are complete."""
+    with ExitStack() as stack:
+        written = {}
+        for path, content in files.items():
+            with _naming(path):
+                written[path] = stack.enter_context(_temporary(path))
+                _write(content, path, written[path])
+        for path, temporary in written.items():
+            with _naming(path):
+                temporary.replace(path)
+
+
+def _write(content: pd.DataFrame | str, path: Path, temporary: Path) -> None:
+    if isinstance(content, str):
+        temporary.write_text(content, encoding="utf-8")
+        return
+    check_output(path)
+    if path.suffix.lower() == ".parquet":
+        content.to_parquet(temporary, index=False)
+    else:
+        content.to_csv(temporary, index=False)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Yield a name beside ``path`` that takes its place on success and is gone otherwise."""
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file that is wanted in an error, not the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OSError(f"{path} cannot be written: {reason}") from error
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Yield a name beside ``path``, of a file that is gone in the end."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         yield temporary
-        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 import okapi
-from okapi.data import Table, write_frame, write_text
+from okapi.data import Table
+from okapi.data.tables import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.matching.caliper_nn import check_k
@@ -23,11 +24,13 @@ from okapi.matching.propensity import check_temperature
 from okapi.report.page import match_page, sample_pairs, thumbnails
 from okapi.report.table_file import (
     as_sentence,
+    check_matching_memory,
     check_outcome_columns,
     check_outputs,
     check_roles,
     covariates_of,
     is_quantity,
+    missing_pictures,
     print_read,
     read_with_outcome,
 )
@@ -103,17 +106,17 @@ def match_file(
     with working(f"Reading {path}") as now:
         table, outcomes = read_with_outcome(path, outcome, **roles)
         check_roles(table, matcher)
+        check_matching_memory(table, matcher, page=report is not None)
         table.check_finite()
         now(f"Matching {len(table):,} samples")
         matching = match_table(table, matcher, outcomes)
+        matching = replace(matching, notes=(*matching.notes, *missing_pictures(table)))
         if report is not None:
             now("Making the page")
             page = matching_page(matching, title=f"Matches of {path.name}")
     print_matching(stdout(), matching)
-    if out is not None:
-        write_frame(matcher.to_frame(matching.matches), out)
-    if report is not None:
-        write_text(report, page)
+    frames = {} if out is None else {out: matcher.to_frame(matching.matches)}
+    write_files(frames | ({} if report is None else {report: page}))
     print_files(stdout(), {"Matches": out, "Page": report})
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from okapi.data import Table, TableError, check_output, read_table
+from okapi.data.formats import check_memory
 from okapi.matching import CaliperMatcher
 
 MOST_CLASSES = 20  # whole numbers with more values than this are quantities, not classes
@@ -19,7 +20,7 @@ MOST_CLASSES = 20  # whole numbers with more values than this are quantities, no
 
 def check_outputs(source: Path, out: Path | None, report: Path | None) -> None:
     """Refuse paths that could not be written in the end, and those of the table itself."""
-    if out is not None and check_output(out).resolve() == source.resolve():
+    if out is not None and check_output(out).exists() and source.exists() and out.samefile(source):
         raise ValueError(f"{out} is the table that is read; name another file to write to")
     if report is not None:
         check_output(report, [".html", ".htm"])
@@ -41,6 +42,8 @@ def read_with_outcome(path: Path, outcome: Sequence[str], **roles: Any) -> tuple
     One column of quantities or of classes, as a target would be; several are numbers, such as predicted probabilities.
     """
     exact, outcome = list(roles.pop("exact", ())), list(dict.fromkeys(outcome))
+    if roles["domain"] in exact:
+        raise ValueError(f"exact names the domain, {roles['domain']!r}: pairs are between domains, so none would agree")
     table = read_table(path, exact=[*exact, *(name for name in outcome if name not in exact)], **roles)
     if not outcome or table.exact is None:
         return table, None
@@ -71,6 +74,24 @@ def check_roles(table: Table, matcher: CaliperMatcher) -> None:
             raise TableError(f"{table.path}: row {int(infinite.argmax()) + 1}, the target is not a finite number")
 
 
+def check_matching_memory(table: Table, matcher: CaliperMatcher, *, page: bool = False) -> None:
+    """Refuse a table of which matching would make copies that do not fit into memory.
+
+    Counts what is made for certain, so that nothing is refused that would fit: for the propensities a scaled copy; then
+    the vectors of the distance, and of them the sorted queries and keys of the search, of 2 bytes a value at least.
+    """
+    size, width = table.X.size, 8 if isinstance(table.X, pd.DataFrame) else table.X.dtype.itemsize
+    estimated = table.propensity is None and (page or matcher.needs_propensity())
+    vectors = {"cosine": width, "mahalanobis": 8, "scaled_euclidean": 8}.get(matcher.distance, 0)
+    sides = 2 if matcher.estimand == "both" else 1
+    searched = 0 if matcher.distance == "propensity" or matcher.fixed_caliper is not None else 2 * sides
+    needed = size * max(width if estimated else 0, vectors + searched)
+    advice = "choose fewer columns or rows, or store float32"
+    if estimated:
+        advice += ", or give known propensities"
+    check_memory(table.path, needed, " to be matched", advice)
+
+
 def covariates_of(table: Table) -> pd.DataFrame:
     """Return covariates and exact columns, named, by id; a memory map stays one."""
     X = table.X
@@ -83,6 +104,15 @@ def covariates_of(table: Table) -> pd.DataFrame:
 def as_sentence(text: str) -> str:
     """Return a warning as a sentence of prose."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def missing_pictures(table: Table) -> list[str]:
+    """Return a note on files of pictures that do not exist, if there are any."""
+    named = [] if table.images is None else [path for path in table.images if path]
+    missing = [path for path in named if not Path(path).is_file()]
+    if not missing:
+        return []
+    return [f"{len(missing):,} of {len(named):,} pictures are missing, the first is {missing[0]}"]
 
 
 def print_read(console: Console, table: Table) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from okapi.data import write_frame, write_text
+from okapi.data.tables import write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching.plots import to_svg
 from okapi.matching.tuning import Tuning, check_grid, pareto_plot, settings_of, tune
@@ -20,6 +20,7 @@ from okapi.report.matching import page_settings
 from okapi.report.page import tune_page
 from okapi.report.table_file import (
     as_sentence,
+    check_matching_memory,
     check_outcome_columns,
     check_outputs,
     check_roles,
@@ -87,6 +88,7 @@ def tune_file(
     with working(f"Reading {path}"):
         table, outcomes = read_with_outcome(path, outcome, **roles)
         check_roles(table, matcher)
+        check_matching_memory(table, matcher)
         table.check_finite()
     with warnings.catch_warnings(record=True) as caught, _bar() as bar:
         warnings.simplefilter("always", SeparableDomainsWarning)
@@ -121,10 +123,8 @@ def tune_file(
     print_read(console, table)
     print_notes(console, notes)
     print_tuning(console, tuning)
-    if out is not None:
-        write_frame(tuning.table, out)
-    if report is not None and page is not None:
-        write_text(report, page)
+    frames = {} if out is None else {out: tuning.table}
+    write_files(frames | ({} if report is None or page is None else {report: page}))
     print_files(console, {"Table": out, "Page": report})
     console.print()
     if command is None:
