@@ -14,6 +14,7 @@ from rich.text import Text
 from okapi.data import Table, TableError, check_output, read_table
 from okapi.data.formats import check_memory
 from okapi.matching import CaliperMatcher
+from okapi.report.terminal import plural
 
 MOST_CLASSES = 20  # whole numbers with more values than this are quantities, not classes
 
@@ -120,7 +121,7 @@ def print_read(console: Console, table: Table) -> None:
     domains = pd.Series(table.domain).value_counts().sort_index()
     named = [f"{name} ({number:,})" for name, number in domains.items()]
     lines = [
-        f"{table.path}: {len(table):,} samples of {len(domains):,} domains, {len(table.names):,} covariates",
+        f"{table.path}: {len(table):,} samples of {len(domains):,} domains, {plural(len(table.names), 'covariate')}",
         f"Domains: {_listed(named, 12)}",
         f"Covariates: {_listed(table.names, 12)}",
     ]
