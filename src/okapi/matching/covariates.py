@@ -170,5 +170,5 @@ def _check_invertible(covariance: Array, names: list[str]) -> None:
     if dependent.any():
         left_out = ", ".join(repr(names[i]) for i in order[dependent][:5])
         raise ValueError(
-            f"Mahalanobis distance needs linearly independent columns, leave out {left_out}: the others determine it"
+            f"Mahalanobis distance needs linearly independent columns, leave out {left_out}, which the others determine"
         )

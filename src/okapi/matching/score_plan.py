@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from okapi.matching.plans import Band, Block, Plan, Scratch, Tile, at, cut, spread
+from okapi.matching.vectors import roomy_empty
 
 ROWS = 4096  # at most 2**15 queries per block where key domains are searched one by one
 MIXED_ROWS = 128  # where they are searched together
@@ -84,8 +85,8 @@ class ScorePlan(Plan):
         self.key_order, self.key_own = key_rows[order], (own[order] * self.scale).float()
         self.key_domain = key_domain[self.key_order]
         # (A, n): the keys' score of each query domain
-        self.key_cross = torch.empty(len(caliper.present), spread(len(self.key_order)), device=key_score.device)
-        self.key_cross = self.key_cross[:, : len(self.key_order)]
+        n_keys = len(self.key_order)
+        self.key_cross = roomy_empty(len(caliper.present), spread(n_keys), torch.float32, key_score.device)[:, :n_keys]
         for part in cut(0, len(self.key_order), GATHERED):
             scores = columns(key_score.index_select(0, self.key_order[part]), caliper.present)
             self.key_cross[:, part] = (scores * self.scale).T

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from okapi.matching.plans import FAR, Band, Block, Plan, Tile, spread
 from okapi.matching.selection import Nearest, smallest
-from okapi.matching.vectors import PIECE, center_and_scale, prepare, prepare_piece, squared_norm
+from okapi.matching.vectors import PIECE, center_and_scale, prepare, prepare_piece, roomy_empty, squared_norm
 
 MARGIN = 2  # candidates fetched beyond k, and one more
 LONG = 512  # for each so many columns: the longer the sums, the larger their error
@@ -308,15 +308,16 @@ class Search:
         if self.dtype == torch.float32:
             torch.addmm(start, q, keys.T, alpha=-1, out=out)
         else:
-            product = self._scratch("product", len(q), len(keys), self.dtype)
-            torch.sub(start, torch.mm(q, keys.T, out=product), out=out)
+            product = torch.mm(q, keys.T, out=self._scratch("product", len(q), len(keys), self.dtype))
+            wide = self._scratch("wide", len(q), len(keys))  # or sub would make a new one
+            torch.sub(start, wide.copy_(product), out=out)
 
     def _scratch(self, name: str, n_rows: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return memory that is used again and again; what is not used of it costs nothing."""
         memory = self._memory.get(name)
         if memory is None or memory.numel() < n_rows * width:
             size = max(PANEL, n_rows * width * 5 // 4)
-            memory = self._memory[name] = torch.empty(size, dtype=dtype, device=self.queries.device)
+            memory = self._memory[name] = roomy_empty(1, size, dtype, self.queries.device)[0]
         return memory[: n_rows * width].view(n_rows, width)
 
     def _settle(self, k: int, score: Tensor, position: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,10 +2,26 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 PIECE = 1 << 17  # numbers handled at a time: they stay in the cache
+ALIGNED = 64  # bytes
+
+
+def roomy_empty(n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return an uninitialised matrix (n_rows, width), for one that is large.
+
+    On the CPU it lies in memory of NumPy, which asks the system for huge pages: what jumps from row to row finds its
+    way faster, and the first touch of each page costs less.
+    """
+    if device.type != "cpu":
+        return torch.empty(n_rows, width, dtype=dtype, device=device)
+    n_bytes = n_rows * width * dtype.itemsize
+    memory = np.empty(n_bytes + ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return torch.from_numpy(memory[start : start + n_bytes]).view(dtype).view(n_rows, width)
 
 
 def center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
@@ -26,7 +42,7 @@ def prepare(
     Norms are of the rows in float32, and what rounding to that took is not counted. Works in pieces that stay in the
     cache, so that no wider copy is made of the whole.
     """
-    out = torch.empty(len(order), vectors.shape[1], dtype=dtype, device=vectors.device)
+    out = roomy_empty(len(order), vectors.shape[1], dtype, vectors.device)
     norm = torch.empty(len(order), device=vectors.device)
     lost = torch.zeros(len(order), device=vectors.device)
     step = max(1, PIECE // max(1, vectors.shape[1]))
