@@ -1,8 +1,7 @@
 """CaliperMatcher: matching across domains in scikit-learn's manner."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,29 +22,13 @@ from okapi.matching.outcomes import Outcomes
 from okapi.matching.precision import MatchPrecision, TargetKind, match_precision
 from okapi.matching.propensity import Propensity, at_temperature, check_classifier, check_temperature
 from okapi.matching.removed import removed, strata
+from okapi.matching.samples import NewMatches, Samples, check_finite, check_labels, ids_of, side_of
 from okapi.matching.search import nearest
 from okapi.matching.weights import as_array, effective_sample_size, matching_weights
 
 Array = NDArray[Any]
 
 ESTIMANDS = {"both": None, "att": (1, 0), "atc": (0, 1)}
-CHECKED = 2**23  # numbers checked at a time
-
-
-class Samples(NamedTuple):
-    """Samples as a matcher sees them: covariates (n, p), domains and scores, exact columns, and ids (n,)."""
-
-    covariates: Array
-    side: Side
-    exact: pd.DataFrame | None
-    ids: Array | None
-
-
-@dataclass(frozen=True, eq=False)
-class NewMatches(Matches):
-    """Matches of new samples to those fitted. They know the new samples, which ``query`` counts."""
-
-    queries: Samples
 
 
 class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
@@ -174,7 +157,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self._settings = self.get_params(deep=False)
         self.covariates_, self._strata_values = self._columns(X, reset=True)
         self.covariate_names_ = self._covariates.names
-        self._ids = _ids(X)
+        self._ids = ids_of(X)
         self._set_domains(domain, len(self.covariates_))
         self._outcomes, self._outcome = None, None
         if self.outcome_caliper is not None:
@@ -219,8 +202,8 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         numbers, exact = self._columns(X, reset=False)
         codes = self._codes(domain, len(numbers))
         scores = self._new_scores(numbers, propensity_scores)
-        side = _side(codes, scores, self._new_outcome(outcome, len(numbers)))
-        queries = Samples(numbers, side, exact, _ids(X))
+        side = side_of(codes, scores, self._new_outcome(outcome, len(numbers)))
+        queries = Samples(numbers, side, exact, ids_of(X))
         found = self._match(self._to_vectors(numbers, scores), queries)
         return NewMatches(found.query, found.key, found.distance, queries)
 
@@ -395,7 +378,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         if reset:
             self._covariates = Covariates(X)
         numbers = np.asarray(check_array(self._covariates.encode(X), input_name="X", **settings))
-        _check_finite(numbers, self._covariates.names)
+        check_finite(numbers, self._covariates.names)
         return numbers, exact
 
     def _without_exact(self, X: Any) -> tuple[Any, pd.DataFrame | None]:
@@ -417,7 +400,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         if labels.ndim == 2 and labels.dtype == bool:
             self.domains_ = np.arange(labels.shape[1])
         else:
-            labels = _check_labels(labels, n)
+            labels = check_labels(labels, n)
             try:
                 self.domains_ = np.unique(labels)
             except TypeError:
@@ -437,7 +420,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             if labels.shape != (n, len(self.domains_)):
                 raise ValueError(f"domain must have shape ({n}, {len(self.domains_)}), got {labels.shape}")
             return labels
-        labels = _check_labels(labels, n)
+        labels = check_labels(labels, n)
         codes = np.searchsorted(self.domains_, labels).clip(max=len(self.domains_) - 1)
         unknown = self.domains_[codes] != labels
         if unknown.any():
@@ -502,7 +485,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return Samples(self.covariates_, self._fitted_side(), self._strata_values, self._ids)
 
     def _fitted_side(self) -> Side:
-        return _side(self.domain_, self._scores, self._outcome)
+        return side_of(self.domain_, self._scores, self._outcome)
 
     def _sample(self) -> Tensor | None:
         return self._fitted_side().propensity if self.caliper_sd == "all" else None
@@ -518,35 +501,6 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return query_rows, *match_without_replacement(vectors, self._vectors, admissible, self.k, order, *rows)
 
 
-def _ids(X: Any) -> Array | None:
-    return X.index.to_numpy() if isinstance(X, pd.DataFrame) else None
-
-
-def _side(codes: Array, scores: Array | None, outcome: Tensor | None) -> Side:
-    propensity = None if scores is None else to_tensor(scores, "propensity_scores")
-    return Side(to_tensor(codes, "domain"), propensity, outcome)
-
-
-def _check_finite(numbers: Array, names: list[str]) -> None:
-    step = max(1, CHECKED // numbers.shape[1])
-    for start in range(0, len(numbers), step):
-        finite = np.isfinite(numbers[start : start + step])
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            raise ValueError(f"X must be finite, row {start + row}, column {names[column]!r} holds NaN or infinity")
-
-
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {choices}, got {value!r}")
-
-
-def _check_labels(labels: Array, n: int) -> Array:
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1 or len(labels) != n:
-        raise ValueError(f"domain must have shape ({n},), or ({n}, S) for booleans, got {labels.shape}")
-    missing = pd.isna(labels)
-    if missing.any():
-        raise ValueError(f"domain is missing in row {int(missing.argmax())}")
-    return labels
