@@ -1,31 +1,20 @@
-"""What every algorithm is: a network, and what one step of training makes of a batch."""
+"""What every algorithm is: a network, and one step of training on a batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from torch import Tensor, nn
 
 from okapi.algorithms.supervised import supervised_loss
+from okapi.config import MatchingSettings
 from okapi.data.batches import Batch, Inputs, Samples
 from okapi.data.task import Task
-from okapi.matching import Matches
 from okapi.models.network import Network, Output
+from okapi.nn.matching import Pool
 
-Figures: TypeAlias = dict[str, Tensor]
-
-
-class Pool(NamedTuple):
-    """Samples to be matched: encodings (n, d), predictions (n, outputs), domains, and targets of labelled ones."""
-
-    encoding: Tensor
-    prediction: Tensor
-    domain: Tensor
-    target: Tensor | None
-
-
-Matcher: TypeAlias = Callable[[Pool, Pool], Matches]
+Metrics: TypeAlias = dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,21 +51,28 @@ class Algorithm(nn.Module, ABC):
         Length of the training, on which schedules depend.
     domains : int
         Number of domain labels in the data.
-    sets : bool
-        Whether a sample has a set of domain labels.
+    multi_label : bool
+        Whether a sample has several domain labels.
     """
 
     Settings: ClassVar[type[Any]]
 
     def __init__(
-        self, network: Network, task: Task, settings: Any = None, *, steps: int, domains: int = 2, sets: bool = False
+        self,
+        network: Network,
+        task: Task,
+        settings: Any = None,
+        *,
+        steps: int,
+        domains: int = 2,
+        multi_label: bool = False,
     ) -> None:
         super().__init__()
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         self.network, self.task = network, task
         self.settings = self.Settings() if settings is None else settings
-        self.steps, self.domains, self.sets = steps, domains, sets
+        self.steps, self.domains, self.multi_label = steps, domains, multi_label
         self._wrapper: tuple[Callable[..., Output]] | None = None
 
     @property
@@ -85,12 +81,27 @@ class Algorithm(nn.Module, ABC):
         return Needs()
 
     @abstractmethod
-    def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Figures]:
-        """Return the loss of a batch, with its gradient, and figures worth watching, without."""
+    def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Metrics]:
+        """Return the loss of a batch, with its gradient, and metrics, without."""
 
-    def matcher(self) -> Matcher | None:
-        """Return what matches queries with keys as the algorithm does by now; None: it matches nothing."""
+    @property
+    def matching(self) -> MatchingSettings | None:
+        """How the algorithm matches samples during training; None: it does not."""
         return None
+
+    def pool(self, encoding: Tensor, prediction: Tensor, domain: Tensor, target: Tensor | None) -> Pool:
+        """Return samples as the algorithm matches them by now, on the host, for `okapi.nn.match`.
+
+        Parameters
+        ----------
+        encoding : tensor (n, d)
+        prediction : tensor (n, outputs)
+        domain : tensor (n,) or (n, S)
+            Domain labels.
+        target : optional
+            None: the samples are unlabelled.
+        """
+        raise TypeError(f"{type(self).__name__} does not match samples")
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Return what an optimiser takes: the parameters to learn, each group with its learning rate."""

@@ -1,34 +1,12 @@
-"""FixMatch: predictions on a weak view teach predictions on a strong view of the same sample."""
-
-from dataclasses import dataclass
+"""FixMatch: confident predictions on weak views are the pseudo-labels of strong views of the same samples."""
 
 import torch
 from torch import Tensor
 
-from okapi.algorithms.base import Algorithm, Figures, Needs, strong, unlabelled
-from okapi.algorithms.outcomes import OUTCOMES, teaching_loss
+from okapi.algorithms.base import Algorithm, Metrics, Needs, strong, unlabelled
+from okapi.config import FixMatchSettings
 from okapi.data.batches import Batch, join
-from okapi.nn.outcome_bank import predicted_outcome
-
-
-@dataclass(frozen=True, kw_only=True)
-class FixMatchSettings:
-    """Settings of FixMatch (Sohn et al. 2020).
-
-    Parameters
-    ----------
-    threshold : float in [0, 1]
-        Least confidence of a weak prediction that teaches; of classes and labels only. 0 lets all of them teach.
-    weight : float
-        Of the unsupervised loss.
-    """
-
-    threshold: float = 0.95
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold must be in [0, 1], got {self.threshold}")
+from okapi.nn.pseudo_labels import predicted_outcome, pseudo_label_loss
 
 
 class FixMatch(Algorithm):
@@ -46,8 +24,8 @@ class FixMatch(Algorithm):
         """What a batch must have."""
         return Needs(unlabelled=True, strong="all" if self.task.kind == "regression" else "unlabelled")
 
-    def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Figures]:
-        """Return the loss of a batch and its figures."""
+    def training_step(self, batch: Batch, step: int) -> tuple[Tensor, Metrics]:
+        """Return the loss of a batch and its metrics."""
         labelled, others = batch.labelled, unlabelled(batch)
         with torch.no_grad():
             weak = self.predict(others.inputs).prediction
@@ -58,8 +36,8 @@ class FixMatch(Algorithm):
         supervised = self.supervised(prediction[: len(labelled)], labelled)
         if self.task.kind == "regression":
             weak = torch.cat([prediction[: len(labelled)].detach(), weak])
-        said = predicted_outcome(weak, OUTCOMES[self.task.kind])
-        unsupervised, taught = teaching_loss(self.task, said, prediction[len(labelled) :], self.settings.threshold)
+        outcome = predicted_outcome(weak, self.task.kind)
+        unsupervised, rate = pseudo_label_loss(self.task, outcome, prediction[len(labelled) :], self.settings.threshold)
         loss = supervised + self.settings.weight * unsupervised
-        figures = {"loss": loss, "supervised_loss": supervised, "unsupervised_loss": unsupervised, "taught": taught}
-        return loss, {name: figure.detach() for name, figure in figures.items()}
+        metrics = {"loss": loss, "supervised_loss": supervised, "unsupervised_loss": unsupervised}
+        return loss, {name: metric.detach() for name, metric in (metrics | {"pseudo_label_rate": rate}).items()}

@@ -1,17 +1,14 @@
 """Parts of a training step, each usable alone."""
 
-from okapi.nn.adaptive_calipers import AdaptiveCalipers
 from okapi.nn.consistency import Consistency, CrossDomainConsistency
 from okapi.nn.distributed import gather
-from okapi.nn.losses import LOSSES, consistency_loss
+from okapi.nn.matching import Pool, match
 from okapi.nn.memory_bank import MemoryBank
 from okapi.nn.momentum import MomentumEncoder
 from okapi.nn.propensity_scorer import PropensityScorer
 from okapi.nn.schedules import Constant, Cosine, Linear, Schedule
 
 __all__ = [
-    "LOSSES",
-    "AdaptiveCalipers",
     "Consistency",
     "Constant",
     "Cosine",
@@ -19,8 +16,9 @@ __all__ = [
     "Linear",
     "MemoryBank",
     "MomentumEncoder",
+    "Pool",
     "PropensityScorer",
     "Schedule",
-    "consistency_loss",
     "gather",
+    "match",
 ]

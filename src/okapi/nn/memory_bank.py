@@ -38,7 +38,6 @@ class MemoryBank(nn.Module):
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
         self.capacity = capacity
-        self._room: Tensor | None = None
         self.register_buffer("slots", torch.zeros(capacity, *shape, dtype=dtype))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
         self.register_buffer("fill", torch.zeros((), dtype=torch.int64))
@@ -51,31 +50,12 @@ class MemoryBank(nn.Module):
         return self.slots[: len(self)]
 
     @torch.no_grad()
-    def after(self, rows: Tensor) -> Tensor:
-        """Return other rows, shape (n, ...), followed by those held; of the latter no copy is made.
-
-        Valid until the next call or push.
-        """
-        self._check(rows)
-        count = len(rows)
-        if self._room is None or len(self._room) < count + self.capacity or not self._is_at_its_end():
-            # The slots stand at the end of a larger memory, in front of them there is room for the other rows.
-            room = self.slots.new_empty((count + self.capacity, *self.slots.shape[1:]))
-            room[count:] = self.slots
-            self._room, self.slots = room, room[count:]
-        start = len(self._room) - self.capacity
-        self._room[start - count : start] = rows
-        return self._room[start - count : start + len(self)]
-
-    def _is_at_its_end(self) -> bool:
-        """Whether the slots are still where they were put; a move to a device takes them elsewhere."""
-        assert self._room is not None
-        return self.slots.data_ptr() == self._room[len(self._room) - self.capacity :].data_ptr()
-
-    @torch.no_grad()
     def push(self, rows: Tensor) -> None:
         """Overwrite the oldest rows with new ones, shape (n, ...). Of more rows than fit the newest are kept."""
-        self._check(rows)
+        if rows.shape[1:] != self.slots.shape[1:]:
+            raise ValueError(
+                f"rows must be of shape (n, {', '.join(map(str, self.slots.shape[1:]))}), got {tuple(rows.shape)}"
+            )
         surplus = max(0, len(rows) - self.capacity)
         newest = rows[surplus:]
         places = torch.arange(len(newest), device=self.slots.device) + (self.pointer + surplus)
@@ -83,12 +63,6 @@ class MemoryBank(nn.Module):
         self.pointer.add_(len(rows)).remainder_(self.capacity)
         self.fill.add_(len(rows)).clamp_(max=self.capacity)
 
-    def _check(self, rows: Tensor) -> None:
-        if rows.shape[1:] != self.slots.shape[1:]:
-            raise ValueError(
-                f"rows must be of shape (n, {', '.join(map(str, self.slots.shape[1:]))}), got {tuple(rows.shape)}"
-            )
-
     def extra_repr(self) -> str:
-        """Say what it is in a print of the module."""
+        """Describe the bank in a print of the module."""
         return f"capacity={self.capacity}, shape={tuple(self.slots.shape[1:])}, dtype={self.slots.dtype}"

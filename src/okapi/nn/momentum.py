@@ -1,4 +1,4 @@
-"""The momentum encoder: a copy of a module that follows it slowly."""
+"""The momentum encoder: an exponential moving average (EMA) of a module."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,11 +32,14 @@ class MomentumEncoder(nn.Module):
     0.25
     """
 
+    updated_at: Tensor
+
     def __init__(self, module: nn.Module, decay: float | Schedule = 0.996) -> None:
         super().__init__()
         self.decay = as_schedule(decay)
         self.average = AveragedModel(module, use_buffers=True)
         self.average.n_averaged.fill_(1)  # at 0 the first update would copy the module instead of following it
+        self.register_buffer("updated_at", torch.full((), -1, dtype=torch.int64))
         self.requires_grad_(False)
         self.train()
 
@@ -46,13 +49,16 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, module: nn.Module, step: int) -> None:
-        """Move one step towards the module."""
+        """Move one step towards the module; a second call of the same step, as when gradients add up, does nothing."""
+        if step == int(self.updated_at):
+            return
+        self.updated_at.fill_(step)
         self.average.multi_avg_fn = _average(self.decay(step))
         self.average.update_parameters(module)
 
     @torch.no_grad()
     def forward(self, *inputs: Any) -> Any:
-        """Return what the copy makes of the inputs."""
+        """Return the averaged module's output."""
         return self.average(*inputs)
 
 

@@ -27,11 +27,7 @@ TRAINING = {
     "matched_smd": "Balance: mean |SMD| of matched samples",
     "distinct_keys": "Share of distinct keys in pairs",
     "busiest_key": "Queries of the busiest key",
-    "fixed_caliper": "Fixed caliper",
-    "std_caliper": "Std-caliper",
-    "outcome_caliper": "Outcome caliper",
-    "temperature": "Temperature",
-    "taught": "Share of predictions that teach",
+    "pseudo_label_rate": "Share of pseudo-labelled samples",
 }
 VALIDATION = ("ood_val", "id_val", "oracle")
 MATCHING = {

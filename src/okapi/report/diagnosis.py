@@ -192,14 +192,8 @@ def print_diagnosis(console: Console, found: Diagnosis, source: str) -> None:
             if len(rows) > MOST_ROWS:
                 _say(console, f"and {len(rows) - MOST_ROWS:,} more, which --json and --report list")
     console.print()
-    _say(console, f"Settings, to paste into a config{_aside(found)}:")
+    _say(console, "Settings, to paste into a config:")
     _say(console, settings_yaml(found))
-
-
-def _aside(found: Diagnosis) -> str:
-    if found.verdict == "hurt":
-        return " of Okapi (without its weight it is ERM, which is cheaper as algorithm.name: erm)"
-    return " of Okapi"
 
 
 def _say(console: Console, line: str) -> None:

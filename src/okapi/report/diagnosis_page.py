@@ -9,7 +9,7 @@ import yaml
 from markupsafe import Markup
 
 from okapi.evaluation.diagnosis import Diagnosis
-from okapi.evaluation.diagnosis.comparing import WAYS
+from okapi.evaluation.diagnosis.comparing import STRATEGIES
 from okapi.evaluation.diagnosis.rules import CALLED, HEADLINES
 from okapi.matching.plots import BLUE, INK, MAX_NAME, ORANGE, finish, new_figure, to_svg
 from okapi.report.diagnosis_tables import (
@@ -82,7 +82,7 @@ def _facts(found: Diagnosis) -> dict[str, object]:
     facts: dict[str, object] = {}
     if found.basis == "rehearsal":
         facts["predictor, between labelled domains"] = figure(float(table.predictor["none"]))
-        for name in dict.fromkeys(["none", found.chosen or "ours"]):
+        for name in dict.fromkeys(["none", found.chosen or "okapi_plus"]):
             facts[f"{right}, {CALLED[name]}"] = figure(float(table.precision[name]))
     elif found.basis == "agreement":
         for name in ("none", "centred"):
@@ -98,7 +98,7 @@ def _figures(found: Diagnosis) -> list[tuple[str, str]]:
     if len(found.rehearsals):
         words = "Skill of pairs" if found.task == "regression" else "Share of pairs of one class"
         caption = (
-            f"{words}, by way to match, for each labelled domain held out in turn; beside them the predictor and chance"
+            f"{words}, by strategy, for each labelled domain held out in turn; beside them the predictor and chance"
         )
         figures.append((caption, _draw_precision(found, words)))
     caption = "Propensities by models that were not fitted to the samples: unlabelled upwards, labelled downwards"
@@ -111,11 +111,11 @@ def _figures(found: Diagnosis) -> list[tuple[str, str]]:
 def _draw_precision(found: Diagnosis, words: str) -> str:
     rows = found.rehearsals
     domains = rows.held_out.unique()[:MOST_ROWS]
-    figure = new_figure(1.5 + 0.5 * len(domains), f"{words} by way to match and held-out domain")
+    figure = new_figure(1.5 + 0.5 * len(domains), f"{words} by strategy and held-out domain")
     figure.set_figwidth(WIDTH)
     axes = figure.add_subplot()
     height = np.arange(len(domains))[::-1]
-    for number, (name, mark) in enumerate(zip(WAYS, MARKS, strict=True)):
+    for number, (name, mark) in enumerate(zip(STRATEGIES, MARKS, strict=True)):
         values = rows[rows.calipers == name].set_index("held_out")["precision"].reindex(domains)
         y = height + 0.3 - 0.12 * number
         axes.scatter(values, y, s=24, marker=mark, color=look(number).colour, label=name, zorder=3)

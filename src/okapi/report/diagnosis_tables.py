@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from okapi.evaluation.diagnosis import Diagnosis
-from okapi.evaluation.diagnosis.comparing import WAYS
+from okapi.evaluation.diagnosis.comparing import STRATEGIES
 from okapi.report.terminal import count, decimal, share
 
 Cell = tuple[str, str]
@@ -32,9 +32,9 @@ class DiagnosisTable:
 
 
 def expected_table(found: Diagnosis) -> DiagnosisTable:
-    """Return what is expected of each of the ways."""
+    """Return what is expected of each strategy."""
     rows = found.expected.to_dict("records")
-    columns: dict[str, Any] = {"way": lambda row: row["calipers"], "expect": lambda row: row["expectation"]}
+    columns: dict[str, Any] = {"strategy": lambda row: row["calipers"], "expect": lambda row: row["expectation"]}
     if found.basis == "rehearsal":
         columns |= {
             _right(found): lambda row: _figure(found, row["precision"]),
@@ -58,17 +58,17 @@ def expected_table(found: Diagnosis) -> DiagnosisTable:
         "their pairs, and of the queries that the busiest key serves"
         + ("; how far the predictor agrees with the labels of the keys." if found.basis != "none" else "."),
     ]
-    return _table("expected", "What to expect of each way to match", columns, rows, ("way", "expect"), about)
+    return _table("expected", "What to expect of each strategy", columns, rows, ("strategy", "expect"), about)
 
 
 def _about_ways(found: Diagnosis) -> str:
-    text = "Ways to match: none, no caliper; fixed, caliper of 0.9; std, 0.2; paper, both; centred, no caliper, but "
-    text += "encodings less the mean of their domain"
+    text = "Strategies: none, no caliper; fixed, caliper of 0.9; std, 0.2; paper, both; centred, no caliper, but "
+    text += "encodings centred by domain mean"
     if found.basis == "none":
         return f"{text}."
-    aligned = " and made as frequent as labels" if found.task == "classification" else ""
+    aligned = " and aligned with a class prior" if found.task == "classification" else ""
     return (
-        f"{text}; ours, Okapi's defaults: centred, and outcomes at most their standard deviation apart, those of "
+        f"{text}; okapi_plus: centred, and outcomes at most a third of their standard deviation apart, those of "
         f"queries as predicted{aligned}, those of keys as labelled."
     )
 
@@ -84,7 +84,7 @@ def _about_rehearsals(found: Diagnosis) -> list[str]:
 
 
 def rehearsal_table(found: Diagnosis) -> DiagnosisTable:
-    """Return how right pairs are, a row for each held-out domain and a column for each of the ways."""
+    """Return how right pairs are, a row for each held-out domain and a column for each strategy."""
     rows = []
     if len(found.rehearsals):
         for name, part in found.rehearsals.groupby("held_out", sort=False):
@@ -96,9 +96,9 @@ def rehearsal_table(found: Diagnosis) -> DiagnosisTable:
         "predictor": lambda row: _figure(found, row["predictor"]),
         "chance": lambda row: _figure(found, row["chance"]),
     }
-    for name in WAYS:
+    for name in STRATEGIES:
         columns[name] = lambda row, name=name: _figure(found, row[name])
-    title = f"Rehearsals between labelled domains: {_right(found)}, by way to match"
+    title = f"Rehearsals between labelled domains: {_right(found)}, by strategy"
     return _table("rehearsals", title, columns, rows, ("held out",))
 
 
@@ -125,10 +125,10 @@ def separability_table(found: Diagnosis) -> DiagnosisTable:
 
 
 def calipers_table(found: Diagnosis) -> DiagnosisTable:
-    """Return what the ways that need no labels match in each comparison, by direction."""
+    """Return what the strategies that need no labels match in each comparison, by direction."""
     columns = {
         "query → key": lambda row: f"{row['query_domain']} → {row['key_domain']}",
-        "way": lambda row: row["calipers"],
+        "strategy": lambda row: row["calipers"],
         "matched": lambda row: f"{count(row['matched'])} of {count(row['queries'])}",
         "share": lambda row: share(row["match_rate"]),
         "distinct keys": lambda row: share(row["distinct_keys"]),
@@ -137,11 +137,13 @@ def calipers_table(found: Diagnosis) -> DiagnosisTable:
         "mean |SMD|": lambda row: f"{decimal(row['mean_smd_before'])} → {decimal(row['mean_smd_after'])}",
     }
     about = [
-        "SMD: standardised mean differences of the columns of the encodings, before and after matching; for the way "
-        "centred, too, of encodings as they are."
+        "SMD: standardised mean differences of the columns of the encodings, before and after matching; for centred, "
+        "too, of encodings as they are."
     ]
     rows = found.calipers.to_dict("records")
-    return _table("calipers", "What is matched, by ways without labels", columns, rows, ("query → key", "way"), about)
+    return _table(
+        "calipers", "What is matched, by strategies without labels", columns, rows, ("query → key", "strategy"), about
+    )
 
 
 def predictions_table(found: Diagnosis) -> DiagnosisTable:

@@ -96,7 +96,7 @@ def make_gallery(encoded: Encoded, matched: Matched, most: int = MOST_QUERIES) -
         agreement = "wrong" if "wrong" in said else "right" if said else "unknown"
         queries.append(Query(sample=sample, keys=keys, agreement=agreement))
     asked = len(matched.pool)
-    if direction := matched.settings["direction"]:
+    if direction := matched.settings.direction:
         asked = int((matched.domain == direction[0]).sum()) if matched.domain.ndim == 1 else asked
     return Gallery(queries, len(query), asked, precision_of(encoded, matched), show.is_visual)
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from okapi.algorithms.offline_okapi import offline_outcomes
-from okapi.algorithms.outcomes import OUTCOMES
+from okapi.config import MatchingSettings, OfflineOkapiSettings, OkapiPlusSettings, OkapiSettings
 from okapi.data.dataset import DATA, Dataset
 from okapi.matching import (
     Balance,
@@ -21,24 +20,24 @@ from okapi.matching import (
     Propensity,
     SeparableDomainsWarning,
     balance,
-    caliper_nn,
     match_precision,
 )
-from okapi.nn.centring import centred
+from okapi.nn import Pool, match
+from okapi.nn.pseudo_labels import known_outcome, predicted_outcome
 from okapi.training.config import Config
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN
 from okapi.training.finished import read_run
 from okapi.training.offline import encode_rows
 from okapi.training.parts import build_network
+from okapi.training.validation_matches import OUTCOMES
 
 OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
 """Splits that are looked at, and their weights in the sample. Test splits are not among them."""
 
 POOLS = ("labelled", "unlabelled")
-_CALIPERS = ("fixed_caliper", "std_caliper", "outcome_caliper")
-_FROM_RUN = ("temperature", "caliper_scale", "centred", *_CALIPERS)
-_NEIGHBOURS = 3  # of methods that match nothing themselves
+NEAREST = MatchingSettings(k=3, fixed_caliper=None, std_caliper=None)
+"""Of methods that do not match themselves."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,8 +82,10 @@ class Matched:
     matches : Matches
     balance : Balance, optional
     propensity : Propensity, optional
-    settings : dict
-        By name, what they were matched with.
+    settings : MatchingSettings
+        How they were matched.
+    temperature : float
+        Of the propensities.
     notes : tuple of str
     """
 
@@ -94,7 +95,8 @@ class Matched:
     matches: Matches
     balance: Balance | None
     propensity: Propensity | None
-    settings: dict[str, Any]
+    settings: MatchingSettings
+    temperature: float
     notes: tuple[str, ...] = ()
 
 
@@ -143,25 +145,28 @@ def sample_rows(dataset: Dataset, samples: int, seed: int) -> NDArray[np.int64]:
 
 
 def match_encoded(encoded: Encoded) -> Matched | str:
-    """Return the matches inside the run's calipers, propensities by logistic regression; or why there are none."""
-    pool, domain, names = _domains(encoded)
+    """Return the matches as the run matches, propensities by logistic regression; or why there are none."""
+    places, domain, names = _domains(encoded)
     if len(names) < 2:
         return "There is one domain only: nothing to match across."
-    settings, notes = _settings(encoded, names, len(pool))
-    unit = encoded.encodings[pool]
+    settings, temperature, notes = _settings(encoded, names, len(places))
+    unit = encoded.encodings[places]
     try:
-        propensity = _propensity(unit, domain, settings["temperature"])
+        propensity = _propensity(unit, domain, temperature)
     except ValueError as error:
         return f"No propensities: {error}."
-    matches = _match(encoded, pool, domain, propensity, settings)
-    if not len(matches) and any(settings[name] is not None for name in _CALIPERS):
-        settings |= dict.fromkeys(_CALIPERS)
-        matches = _match(encoded, pool, domain, propensity, settings)
+    pool = _pool(encoded, places, domain, propensity.scores(unit))
+    kind = encoded.dataset.task.kind
+    matches = match(pool, pool, settings, kind)
+    nearest = replace(NEAREST, k=settings.k, direction=settings.direction)
+    if not len(matches) and settings != nearest:
+        settings = nearest
+        matches = match(pool, pool, settings, kind)
         notes.append("Inside the run's calipers nothing is matched in this sample: these are neighbours without them.")
     if not len(matches):
-        return f"No sample has {settings['k']} admissible neighbours of other domains."
+        return f"No sample has {settings.k} admissible neighbours of other domains."
     return Matched(
-        pool=pool,
+        pool=places,
         domain=domain,
         domain_names=names,
         matches=matches,
@@ -173,10 +178,11 @@ def match_encoded(encoded: Encoded) -> Matched | str:
             matches=matches,
             names=[f"dimension {number}" for number in range(unit.shape[1])],
             domain_names=names,
-            direction=settings["direction"],
+            direction=settings.direction,
         ),
         propensity=propensity,
         settings=settings,
+        temperature=temperature,
         notes=tuple(notes),
     )
 
@@ -197,24 +203,19 @@ def _domains(encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[Any], list[st
     return pool, numbers.astype(np.int64), [dataset.domain_names[number] for number in present]
 
 
-def _settings(encoded: Encoded, names: list[str], size: int) -> tuple[dict[str, Any], list[str]]:
-    """Return how the run matches; a method that does not match gets nearest neighbours without calipers."""
+def _settings(encoded: Encoded, names: list[str], size: int) -> tuple[MatchingSettings, float, list[str]]:
+    """Return how the run matches, its temperature and notes; for other methods nearest neighbours without calipers."""
     config, own = encoded.config, encoded.config.algorithm
-    settings: dict[str, Any] = {"k": getattr(own, "k", 1), "temperature": 1.0, "caliper_scale": "probability"}
-    settings |= dict.fromkeys([*_CALIPERS, "direction", "centred"])
-    if not hasattr(own, "temperature"):
-        note = f"{config.names['algorithm']} matches nothing itself: these are neighbours without calipers."
-        return settings | {"k": _NEIGHBOURS}, [note]
-    settings |= {name: getattr(own, name) for name in _FROM_RUN if hasattr(own, name)}
-    if direction := getattr(own, "direction", None):
+    if not isinstance(own, OkapiSettings | OkapiPlusSettings | OfflineOkapiSettings):
+        return NEAREST, 1.0, [f"{config.names['algorithm']} does not match: these are neighbours without calipers."]
+    settings: MatchingSettings = own.matching
+    temperature = own.temperature if isinstance(own, OfflineOkapiSettings) else own.scorer.temperature
+    if settings.direction is not None:
         called = POOLS if own.domain == "binary" else encoded.dataset.domain_names
-        ends = [called[number] for number in direction]
-        settings["direction"] = tuple(map(names.index, ends)) if set(ends) <= set(names) else None
-    if settings["k"] >= size:
-        settings["k"] = 1
-    if settings["temperature"] != "auto":
-        return settings, []
-    return settings | {"temperature": 1.0}, ["The run sets its temperature itself; propensities here have 1."]
+        ends = [called[number] for number in settings.direction]
+        first, second = map(names.index, ends) if set(ends) <= set(names) else (0, 0)
+        settings = replace(settings, direction=(first, second) if first != second else None)
+    return replace(settings, k=settings.k if settings.k < size else 1), temperature, []
 
 
 def _propensity(unit: NDArray[np.float32], domain: NDArray[Any], temperature: float) -> Propensity:
@@ -223,39 +224,15 @@ def _propensity(unit: NDArray[np.float32], domain: NDArray[Any], temperature: fl
         return Propensity(temperature=temperature).fit(unit, domain)
 
 
-def _match(
-    encoded: Encoded,
-    pool: NDArray[np.int64],
-    domain: NDArray[Any],
-    propensity: Propensity,
-    settings: dict[str, Any],
-) -> Matches:
-    unit = encoded.encodings[pool]
-    score = propensity.scores(unit)
-    outcomes: dict[str, Any] = {}
-    if settings["outcome_caliper"] is not None:
-        labelled = encoded.split[pool] != "unlabelled"  # which come first
-        data = encoded.dataset
-        target = data.target[torch.from_numpy(encoded.rows[pool][labelled])]
-        first = np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)])
-        outcome = torch.empty(len(pool), data.task.outputs)
-        outcome[first] = offline_outcomes(data.task, encoded.predictions[pool][first], target).float()
-        outcomes = {"query_outcome": outcome.numpy(), "key_outcome": outcome.numpy()}
-    calipers = {name: settings[name] for name in ("k", "caliper_scale", "direction", *_CALIPERS)}
-    searched = torch.from_numpy(unit)
-    if settings["centred"]:
-        where = torch.from_numpy(domain)
-        _, searched = centred(searched[:0], searched, where[:0], where)
-    return caliper_nn(
-        searched,
-        searched,
-        query_domain=domain,
-        key_domain=domain,
-        query_propensity=score,
-        key_propensity=score,
-        **outcomes,
-        **calipers,
-    )
+def _pool(encoded: Encoded, places: NDArray[np.int64], domain: NDArray[Any], scores: NDArray[Any]) -> Pool:
+    """Return the samples as `okapi.nn.match` takes them: targets where training has them, else predictions."""
+    data = encoded.dataset
+    known = torch.from_numpy(encoded.split[places] != "unlabelled")
+    outcome = predicted_outcome(encoded.predictions[torch.from_numpy(places)], data.task.kind).float()
+    target = data.target[torch.from_numpy(encoded.rows[places])[known]]
+    outcome[known] = known_outcome(data.task, target).to(outcome)
+    unit = torch.from_numpy(encoded.encodings[places])
+    return Pool(unit, torch.from_numpy(domain), torch.from_numpy(np.ascontiguousarray(scores)), outcome, known)
 
 
 def precision_of(encoded: Encoded, matched: Matched) -> MatchPrecision:

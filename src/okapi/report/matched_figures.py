@@ -41,14 +41,14 @@ def _about_propensity(matched: Matched) -> str:
     text = f"Propensity, the {what} given the encoding by logistic regression, at several temperatures"
     if matched.domain.ndim == 1 and matched.propensity is not None:
         text += f"; it tells the domains apart with a balanced accuracy of {matched.propensity.balanced_accuracy_:.1%}"
-    caliper = matched.settings["fixed_caliper"]
+    caliper = matched.settings.fixed_caliper
     return text + (f". Dashed: the fixed caliper {caliper:g}" if caliper is not None else "")
 
 
 def _draw_temperatures(encoded: Encoded, matched: Matched) -> str:
     """Draw a histogram for each temperature, the run's own among them, which is marked."""
     assert matched.propensity is not None
-    own, caliper = float(matched.settings["temperature"]), matched.settings["fixed_caliper"]
+    own, caliper = float(matched.temperature), matched.settings.fixed_caliper
     temperatures = sorted({*TEMPERATURES, own})
     unit, two = encoded.encodings[matched.pool], len(matched.domain_names) == 2 and matched.domain.ndim == 1
     figure = new_figure(0.6 + 1.15 * len(temperatures), _about_propensity(matched))
@@ -92,5 +92,5 @@ def _scores(matched: Matched, unit: NDArray[np.float32], temperature: float) -> 
         one.temperature = temperature
     scores = propensity.scores(unit)
     for one in propensity.of_label_ or [propensity]:
-        one.temperature = matched.settings["temperature"]
+        one.temperature = matched.temperature
     return scores

@@ -251,10 +251,8 @@ def _settings(gathered: Gathered, shown: RunRecord | None, looked: Looked | str 
 def _about_matches(encoded: Encoded, matched: Matched, gallery: Gallery) -> dict[str, str]:
     rate = share(gallery.matched / max(1, gallery.asked))
     pairs = f"{count(gallery.matched)} of {count(gallery.asked)} queries are matched ({rate})"
-    names = ("k", "fixed_caliper", "std_caliper", "outcome_caliper", "centred", "temperature")
-    made = ", ".join(
-        f"{name.replace('_', ' ')} {as_text(matched.settings[name])}" for name in names if matched.settings[name]
-    )
+    used = {**vars(matched.settings), "temperature": matched.temperature}
+    made = ", ".join(f"{name.replace('_', ' ')} {as_text(value)}" for name, value in used.items() if value)
     domains = (
         " and ".join(matched.domain_names) if len(matched.domain_names) == 2 else f"{len(matched.domain_names)} domains"
     )

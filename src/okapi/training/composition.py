@@ -49,8 +49,20 @@ class Composed:
         named = before is not None and "name" in before and "name" in values
         if before is None or (named and before["name"] != values["name"]):
             before = self.content[section] = {}
-        before.update(values)
-        self.files |= {section: file} | {f"{section}.{key}": file for key in values}
+        self.files[section] = file
+        _merge(before, values, section, self.files, file)
+
+
+def _merge(before: dict[str, Any], values: Mapping[str, Any], prefix: str, files: dict[str, str], file: str) -> None:
+    """Merge nested keys into those of before, in place, and note which file they are from."""
+    for key, value in values.items():
+        files[f"{prefix}.{key}"] = file
+        if isinstance(value, dict):
+            nested = before.get(key)
+            before[key] = dict(nested) if isinstance(nested, dict) else {}
+            _merge(before[key], value, f"{prefix}.{key}", files, file)
+        else:
+            before[key] = value
 
 
 def compose(path: Path) -> Composed:

@@ -6,7 +6,7 @@ The sections ``data``, ``model`` and ``algorithm`` have a ``name``, which says w
 import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -89,11 +89,13 @@ def _config(composed: Composed, overrides: Sequence[tuple[str, str]], source: st
     merged, given = composed.content, dict(overrides)
     origin = _Origin(source, composed.files, given)
     for key, text in given.items():
-        section, dot, name = key.partition(".")
-        inner = merged.setdefault(section, {}) if dot else merged
-        if not isinstance(inner, dict):
-            raise ConfigError(f"{origin.of(section)} must be keys and values, got {inner!r}")
-        inner[name if dot else section] = text
+        *sections, name = key.split(".")
+        inner = merged
+        for depth, section in enumerate(sections, 1):
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{origin.of('.'.join(sections[:depth]))} must be keys and values, got {inner!r}")
+        inner[name] = text
     _refuse_unknown(merged, [*NAMED, "training", "seed"], "", origin)
     kinds, names = _kinds(merged, origin)
     settings = {section: _settings(section, kind, merged[section], origin) for section, kind in kinds.items()}
@@ -154,21 +156,36 @@ def _settings(section: str, kind: type, values: Mapping[str, Any], origin: _Orig
     values = {key: value for key, value in values.items() if not (section in NAMED and key == "name")}
     hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
     _refuse_unknown(values, list(hints), f"{section}.", origin)
+    nested = {field.name: field for field in fields(kind) if is_dataclass(hints[field.name])}
+    inner = {
+        key: _nested(f"{section}.{key}", nested[key], value, origin) for key, value in values.items() if key in nested
+    }
+    values = {key: value for key, value in values.items() if key not in nested}
     for key, value in values.items():
         if f"{section}.{key}" in origin.overrides:
             values[key] = _from_text(value, hints[key])
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(kind, section)
+    group = section.rpartition(".")[2]
+    parser.add_class_arguments(kind, group, skip=set(nested))
     try:
-        parsed = parser.parse_object({section: values})
+        parsed = parser.parse_object({group: values})
     except argparse.ArgumentError as error:
         raise ConfigError(_complaint(str(error), section, hints, values, origin)) from error
     try:
-        return kind(**{key: parsed[f"{section}.{key}"] for key in hints})
+        return kind(**{key: parsed[f"{group}.{key}"] for key in hints if key not in nested}, **inner)
     except (ValueError, TypeError) as error:
         key, _, rest = str(error).partition(" ")
         message = f"{origin.of(f'{section}.{key}')} {rest}" if key in hints else f"{origin.of(section)}: {error}"
         raise ConfigError(message) from error
+
+
+def _nested(section: str, field: Field[Any], values: Any, origin: _Origin) -> Any:
+    """Return the dataclass of a section within a section: its default, with the values that were given."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{origin.of(section)} must be keys and values, got {values!r}")
+    assert callable(field.default_factory)
+    default = field.default_factory()
+    return _settings(section, type(default), _values(default) | values, origin)
 
 
 def _complaint(message: str, section: str, hints: Mapping[str, Any], values: Mapping[str, Any], origin: _Origin) -> str:
@@ -179,7 +196,7 @@ def _complaint(message: str, section: str, hints: Mapping[str, Any], values: Map
         return (
             f"{origin.source}: {missing[1]} is missing; it must be {_wanted(hints[key])}; give it there or by {option}"
         )
-    if found := re.search(rf'key "{section}\.(\w+)', message):
+    if found := re.search(r'key "\w+\.(\w+)', message):
         key = found[1]
         return f"{origin.of(f'{section}.{key}')} must be {_wanted(hints[key])}, got {values.get(key)!r}"
     return f"{origin.source}: {' '.join(message.split())}"
@@ -239,6 +256,8 @@ def _values(settings: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return _values(value)
     if isinstance(value, Path):
         return str(value)
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -121,7 +121,7 @@ class _Run:
         self.learner = Learner(config, parts.algorithm, fabric)
         self.selection = Selection(config.training, parts.dataset.task)
         self.scores = LabelFreeScores(config, parts.dataset) if self.selection.is_label_free else None
-        self.matches = ValidationMatches(config, parts) if parts.algorithm.matcher() else None
+        self.matches = ValidationMatches(config, parts) if parts.algorithm.matching else None
         self.saved = None if checkpoint is None else checkpoint.path
         if checkpoint is not None:
             self.done = checkpoint.step

@@ -7,7 +7,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from okapi.algorithms import offline_matches
-from okapi.algorithms.offline_okapi import offline_outcomes
 from okapi.data.dataset import Dataset
 from okapi.models import Network
 from okapi.training.config import Config, ConfigError, read_config
@@ -46,11 +45,8 @@ def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tens
         domain = torch.cat([torch.full_like(pool, number) for number, pool in enumerate(pools)])
     else:
         domain = dataset.domain[rows]
-    encodings, predictions = encode_rows(network, dataset, rows, config.training.evaluation_batch, device)
-    outcome = None
-    if config.algorithm.outcome_caliper is not None:
-        outcome = offline_outcomes(dataset.task, predictions, dataset.target[pools[0]])
-    found = offline_matches(encodings, domain, config.algorithm, outcome)
+    encodings, _ = encode_rows(network, dataset, rows, config.training.evaluation_batch, device)
+    found = offline_matches(encodings, domain, config.algorithm)
     matches = torch.full((len(dataset),), -1, dtype=torch.int64)
     matches[rows] = torch.where(found >= 0, rows[found], -1)
     return matches

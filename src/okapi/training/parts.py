@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from okapi.algorithms import ALGORITHMS, Algorithm, Okapi
+from okapi.algorithms import ALGORITHMS, Algorithm
+from okapi.algorithms.cross_domain import CrossDomainAlgorithm
 from okapi.data.dataset import DATA, Dataset
 from okapi.data.loading import Batches
 from okapi.data.samplers import BalancedStream, Stream, WeightedStream
@@ -34,7 +35,7 @@ def build_parts(config: Config) -> Parts:
         config.algorithm,
         steps=config.training.steps,
         domains=len(dataset.domain_names),
-        sets=dataset.domain.ndim == 2,
+        multi_label=dataset.domain.ndim == 2,
     )
     _check_splits(config, dataset, algorithm)
     return Parts(dataset, algorithm)
@@ -110,6 +111,6 @@ def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> Non
     needs = algorithm.needs
     if needs.strong != "none" and not needs.strong_if_any and dataset.views.strong is None:
         raise ConfigError(f"algorithm {config.names['algorithm']} needs strong views, which the data set has not")
-    if isinstance(algorithm, Okapi):
+    if isinstance(algorithm, CrossDomainAlgorithm):
         labelled, others = (dataset.domain[dataset.rows(split)] for split in ("train", "unlabelled"))
         algorithm.check_pools(labelled, others, dataset.domain_names)

@@ -130,7 +130,7 @@ def _validated(config: Config, parts: Parts) -> dict[str, float]:
     splits: dict[str, float] = dict.fromkeys(VALIDATION, inf)
     if name == "oracle":
         splits[ORACLE] = inf
-    if parts.algorithm.matcher() is not None:
+    if parts.algorithm.matching is not None:
         splits["train"] = MOST
     return splits | ({"unlabelled": most} if name in LABEL_FREE else {})
 

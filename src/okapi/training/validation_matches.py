@@ -3,16 +3,19 @@
 The labels of validation samples tell how right the matches are; neither matching nor learning nor selection sees them.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from okapi.algorithms.base import Matcher, Pool
-from okapi.algorithms.outcomes import OUTCOMES
+from okapi.config import MatchingSettings
 from okapi.data.task import Task
 from okapi.matching import match_precision
+from okapi.matching.precision import TargetKind
 from okapi.models.network import Output
+from okapi.nn import Pool, match
 from okapi.training.config import Config
 from okapi.training.parts import Parts
 from okapi.training.seeds import derived_seed
@@ -26,7 +29,7 @@ class ValidationMatches:
 
     At most 1,000 of train and as many of each split are drawn once, by the seed alone: every validation looks at the
     same ones. It costs a prediction of those of train, and the matching; splits are predicted anyway. Encodings are the
-    network's, not those of a momentum copy of it.
+    network's, not those of its momentum encoder.
 
     Parameters
     ----------
@@ -51,54 +54,58 @@ class ValidationMatches:
         """Encode the samples of train by the network as it is; all processes call it before the splits."""
         drawn, rows = self._drawn["train"], self.rows("train")
         found = predict(self._algorithm.network, drawn, "train", self._settings, fabric, encodings=True)
-        self._labelled = Pool(*found, self._dataset.domain[rows], self._dataset.target[rows])
+        self._labelled = self._algorithm.pool(*found, self._dataset.domain[rows], self._dataset.target[rows])
 
     def figures(self, split: str, found: Output) -> dict[str, float]:
         """Return the figures of a split, given the encodings of its ``rows`` and the predictions of all its samples."""
-        match, rows = self._algorithm.matcher(), self.rows(split)
-        if match is None or self._labelled is None:
+        settings, rows = self._algorithm.matching, self.rows(split)
+        if settings is None or self._labelled is None:
             return {}
         prediction = found.prediction[torch.isin(self._dataset.rows(split), rows)]
-        others = Pool(found.encoding, prediction, self._dataset.domain[rows], None)
-        return match_figures(self._dataset.task, match, self._labelled, others, self._dataset.target[rows])
+        others = self._algorithm.pool(found.encoding, prediction, self._dataset.domain[rows], None)
+        targets = self._dataset.target[self.rows("train")], self._dataset.target[rows]
+        return match_metrics(self._dataset.task, settings, (self._labelled, others), targets)
 
 
-def match_figures(task: Task, match: Matcher, labelled: Pool, others: Pool, target: Tensor) -> dict[str, float]:
+def match_metrics(
+    task: Task, settings: MatchingSettings, pools: tuple[Pool, Pool], targets: tuple[Tensor, Tensor]
+) -> dict[str, float]:
     """Return how many samples are matched, and how right their matches are, to labelled samples and from them.
 
     Parameters
     ----------
     task : Task
-    match : callable
-        Matches queries with keys.
-    labelled, others : Pool
-        Labelled samples, with their targets, and samples that are matched as if they had none.
-    target : tensor (n,) or (n, outputs)
-        Of the others.
+    settings : MatchingSettings
+        Its direction is left out: both are looked at.
+    pools : (Pool, Pool)
+        Labelled samples, and samples that are matched as if they had no targets.
+    targets : (tensor, tensor)
+        Of both.
 
     Returns
     -------
     dict
-        ``match_rate``, the share of queries that are matched, and ``match_precision`` of their pairs, of numbers
+        ``match_rate``, the share of queries that are matched, and ``match_precision`` of their pairs, in regression
         ``match_distance`` in standard deviations, each ``_to_labelled``, with the others as queries, and
         ``_from_labelled``. Without pairs there is no precision.
     """
-    known = labelled.target
-    assert known is not None
-    ways = {"to_labelled": (others, target, labelled, known), "from_labelled": (labelled, known, others, target)}
+    both_directions = replace(settings, direction=None)
     name = "match_distance" if task.kind == "regression" else "match_precision"
-    figures = {}
-    for way, (queries, of_query, keys, of_key) in ways.items():
-        matches = match(queries, keys)
-        figures[f"match_rate_{way}"] = len(matches) / len(queries.encoding)
+    metrics = {}
+    for direction, query, key in (("to_labelled", 1, 0), ("from_labelled", 0, 1)):
+        matches = match(pools[query], pools[key], both_directions, task.kind)
+        metrics[f"match_rate_{direction}"] = len(matches) / len(targets[query])
         if len(matches):
-            found = match_precision(
-                of_query,
-                of_key,
-                query_domain=np.zeros(len(of_query), np.int64),
-                key_domain=np.ones(len(of_key), np.int64),
+            precision = match_precision(
+                targets[query],
+                targets[key],
+                query_domain=np.zeros(len(targets[query]), np.int64),
+                key_domain=np.ones(len(targets[key]), np.int64),
                 matches=matches,
                 kind=OUTCOMES[task.kind],
             )
-            figures[f"{name}_{way}"] = found.figure
-    return figures
+            metrics[f"{name}_{direction}"] = precision.figure
+    return metrics
+
+
+OUTCOMES: dict[str, TargetKind] = {"classification": "classes", "regression": "numbers", "multilabel": "labels"}

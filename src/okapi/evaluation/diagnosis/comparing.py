@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,35 +11,30 @@ from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
+from okapi.config import PAPER, MatchingSettings, PrognosticMatchingSettings
+from okapi.data.task import Kind
 from okapi.evaluation.diagnosis.predictor import FOLDS
 from okapi.evaluation.values import Floats
-from okapi.matching import CaliperMatcher, Matches, Propensity, SeparableDomainsWarning, balance, caliper_nn
-from okapi.nn.centring import centred
-from okapi.nn.match_figures import hubness
-from okapi.nn.outcome_bank import as_frequent
+from okapi.matching import CaliperMatcher, Matches, Propensity, SeparableDomainsWarning, balance
+from okapi.nn import Pool, match
+from okapi.nn.match_metrics import hubness
 
-# Ways to match, in settings of Okapi: without anything; by the calipers of the PovertyMap experiment of the paper, each
-# alone and together; less the mean of the domain; as Okapi does by default.
-PLAIN: dict[str, Any] = {
-    "fixed_caliper": None,
-    "std_caliper": None,
-    "outcome_caliper": None,
-    "outcome_alignment": False,
-    "centred": False,
+NEAREST = MatchingSettings(fixed_caliper=None, std_caliper=None)
+STRATEGIES: dict[str, MatchingSettings] = {
+    "none": NEAREST,
+    "fixed": replace(NEAREST, fixed_caliper=PAPER.matching.fixed_caliper),
+    "std": replace(NEAREST, std_caliper=PAPER.matching.std_caliper),
+    "paper": PAPER.matching,
+    "centred": PrognosticMatchingSettings(outcome_caliper=None),
+    "okapi_plus": PrognosticMatchingSettings(),
 }
-WAYS: dict[str, dict[str, Any]] = {
-    "none": PLAIN,
-    "fixed": PLAIN | {"fixed_caliper": 0.9},
-    "std": PLAIN | {"std_caliper": 0.2},
-    "paper": PLAIN | {"fixed_caliper": 0.9, "std_caliper": 0.2},
-    "centred": PLAIN | {"centred": True},
-    "ours": PLAIN | {"outcome_caliper": "auto", "outcome_alignment": True, "centred": True},
-}
+"""Strategies of matching by name: no caliper, the paper's two calipers alone and together, centring, Okapi+."""
+
 BINS = 20
 
 
 class Comparison(NamedTuple):
-    """Rows for the tables of a diagnosis: one of separability, one per way and direction, one per bin; and scores.
+    """Rows for the tables of a diagnosis: one of separability, one per strategy and direction, one per bin; and scores.
 
     The scores (n,) are propensities by models that were not fitted to the samples.
     """
@@ -78,12 +74,11 @@ def compare(X: NDArray[Any], other: NDArray[np.bool_], names: tuple[str, str], k
         "overlap": float(overlap["overlap_before"].iloc[0]),
     }
     rows = []
-    searched = {False: X, True: from_centres(X, side)}
-    for name, way in WAYS.items():
-        if way["outcome_caliper"] is None:
-            calipers = {caliper: way[caliper] for caliper in ("fixed_caliper", "std_caliper")}
-            matcher = CaliperMatcher(k=k, **calipers).fit(searched[way["centred"]], side, propensity_scores=unseen)
-            rows += _directions(X, side, matcher, names, {**both, "calipers": name})
+    pool = _pool(X, side, unseen)
+    for name, settings in STRATEGIES.items():
+        if not _needs_outcomes(settings):
+            matches = match(pool, pool, replace(settings, k=k))
+            rows += _directions(X, side, unseen, matches, settings, names, {**both, "calipers": name})
     shares = [np.histogram(unseen[side == group], BINS, (0, 1))[0] / (side == group).sum() for group in (0, 1)]
     edges = np.linspace(0, 1, BINS + 1)
     histogram = [
@@ -100,10 +95,10 @@ def matchings(
     key_outcome: Floats,
     k: int,
     *,
-    classes: bool,
+    kind: Kind,
     scores: Floats | None = None,
 ) -> Iterator[tuple[str, Matches]]:
-    """Yield the name and the matches of each of the ways, that without anything first.
+    """Yield the name and the matches of each strategy, that without anything first.
 
     Parameters
     ----------
@@ -111,46 +106,31 @@ def matchings(
     query_outcome, key_outcome : array (n, c) and (m, c)
         What is predicted of the queries, and what is known of the keys.
     k : int
-    classes : bool
-        Whether outcomes are probabilities of classes.
+    kind : {"classification", "regression"}
     scores : array (m + n,), optional
         Propensities of the keys and then of the queries, by default those of ``held_out_scores``.
     """
     m = len(keys)
     side = np.repeat([0, 1], [m, len(queries)])
-    X = np.concatenate([keys, queries])
-    searched = {False: X, True: from_centres(X, side)}
-    scores = held_out_scores(X, side) if scores is None else scores
-    said = {False: query_outcome, True: _aligned(query_outcome, key_outcome) if classes else query_outcome}
-    for name, way in WAYS.items():
-        vectors = searched[way["centred"]]
-        yield (
-            name,
-            caliper_nn(
-                vectors[m:],
-                vectors[:m],
-                query_domain=side[m:],
-                key_domain=side[:m],
-                query_propensity=scores[m:],
-                key_propensity=scores[:m],
-                query_outcome=said[way["outcome_alignment"]],
-                key_outcome=key_outcome,
-                k=k,
-                **{caliper: way[caliper] for caliper in ("fixed_caliper", "std_caliper", "outcome_caliper")},
-            ),
-        )
+    if scores is None:
+        scores = held_out_scores(np.concatenate([keys, queries]), side)
+    query = _pool(queries, side[m:], scores[m:], query_outcome, known=False)
+    key = _pool(keys, side[:m], scores[:m], key_outcome, known=True)
+    for name, settings in STRATEGIES.items():
+        yield name, match(query, key, replace(settings, k=k), kind)
 
 
-def from_centres(X: NDArray[Any], side: NDArray[np.int64]) -> NDArray[Any]:
-    """Return samples (n, d) less the mean of their side (n,), as unit vectors."""
-    vectors, where = torch.from_numpy(X), torch.from_numpy(side)
-    return np.asarray(centred(vectors[:0], vectors, where[:0], where)[1])
+def _pool(
+    X: NDArray[Any], side: NDArray[np.int64], scores: Floats, outcome: Floats | None = None, *, known: bool = False
+) -> Pool:
+    pool = Pool(torch.from_numpy(X), torch.from_numpy(side), torch.from_numpy(scores))
+    if outcome is None:
+        return pool
+    return pool._replace(outcome=torch.from_numpy(outcome), known=torch.full((len(X),), known))
 
 
-def _aligned(said: Floats, known: Floats) -> Floats:
-    """Return predicted classes (n, C), made as frequent as those that are known (m, C)."""
-    values, wanted = torch.from_numpy(said), torch.from_numpy(known).mean(0)
-    return np.asarray(as_frequent(values, wanted, values.mean(0)))
+def _needs_outcomes(settings: MatchingSettings) -> bool:
+    return isinstance(settings, PrognosticMatchingSettings) and settings.outcome_caliper is not None
 
 
 def figures(matches: Matches, queries: int) -> dict[str, Any]:
@@ -185,12 +165,20 @@ def held_out_scores(X: NDArray[Any], side: NDArray[np.int64]) -> Floats:
 
 
 def _directions(
-    X: NDArray[Any], side: NDArray[np.int64], matcher: CaliperMatcher, names: tuple[str, str], row: dict[str, Any]
+    X: NDArray[Any],
+    side: NDArray[np.int64],
+    scores: Floats,
+    matches: Matches,
+    settings: MatchingSettings,
+    names: tuple[str, str],
+    row: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Return a row for the unlabelled as queries, and one for the labelled."""
-    matches = matcher.match()
-    found = balance(X, X, query_domain=side, key_domain=side, matches=matches, max_pairs=0).pairs
+    matcher = CaliperMatcher(k=matches.k, fixed_caliper=settings.fixed_caliper, std_caliper=settings.std_caliper).fit(
+        X, side, propensity_scores=scores
+    )
     left = matcher.removed(matches).iloc[-2]
+    found = balance(X, X, query_domain=side, key_domain=side, matches=matches, max_pairs=0).pairs
     rows = []
     for query in (1, 0):
         mine = torch.from_numpy(side)[matches.query] == query

@@ -26,28 +26,28 @@ class Diagnosis:
     Parameters
     ----------
     verdict : {"help", "may help", "hurt", "unknown"}
-        What to expect of the way to match that is proposed.
+        What to expect of the strategy that is proposed.
     headline : str
         The same in a sentence.
     basis : {"rehearsal", "agreement", "none"}
         What it rests on: on pairs between labelled domains; with one labelled domain, on how far pairs agree with a
         predictor; without labels, on nothing.
     chosen : str, optional
-        Which of the ways is proposed: none, fixed, std, paper, centred or ours; None: not to match.
+        Which strategy is proposed: none, fixed, std, paper, centred or okapi_plus; None: not to match.
     settings : dict
-        Settings of Okapi, as ``okapi.algorithms.okapi.OkapiSettings`` names them; without its weights it is ERM.
+        The section ``algorithm`` of a config.
     reasons : tuple of Reason
     expected : DataFrame
-        A row per way, which the column ``calipers`` names, as ``rules.expectations`` returns it: ``precision``,
+        A row per strategy, which the column ``calipers`` names, as ``rules.expectations`` returns it: ``precision``,
         ``predictor``, ``gain``, ``match_rate``, ``expectation`` and more.
     separability : DataFrame
         How well domains can be told apart, the widest comparison last: ``auc``, ``balanced_accuracy`` and ``overlap``
         of propensities by models that were not fitted to the samples, which calipers use, as in training, where a batch
         is scored before the scorer learns from it; ``balanced_accuracy_fitted`` of a model that was.
     calipers : DataFrame
-        What the ways that need no labels match, by direction: ``match_rate``, ``distinct_keys`` (as a share of the
-        pairs), ``busiest_key`` (as a share of the matched queries), ``max_smd_before`` and so on, of encodings that are
-        not centred.
+        What the strategies that need no labels match, by direction: ``match_rate``, ``distinct_keys`` (as a share of
+        the pairs), ``busiest_key`` (as a share of the matched queries), ``max_smd_before`` and so on, of encodings that
+        are not centred.
     rehearsals : DataFrame
         How right pairs are, by ``held_out`` domain and ``calipers``: ``precision``, ``predictor`` on all and
         ``predictor_matched`` on the matched samples, ``taught`` after it learnt from the labels that pairs hand to the
@@ -167,7 +167,7 @@ def diagnose(
     unlabelled_matches = pd.DataFrame(matches) if matches else _as_queries(calipers)
     expected = expectations(basis, rehearsals, unlabelled_matches)
     numbers = samples.task is not None and samples.task.kind == "regression"
-    ruling = rule(basis, expected, separability, numbers)
+    ruling = rule(basis, expected, separability, numbers, k)
     if len(samples.labelled) > MOST_REHEARSALS and samples.task is not None:
         notes.append(f"The {MOST_REHEARSALS} largest of {len(samples.labelled)} labelled domains are held out in turn.")
     return Diagnosis(
@@ -175,7 +175,7 @@ def diagnose(
         headline=ruling.headline,
         basis=basis,
         chosen=ruling.calipers,
-        settings={"k": k, **ruling.settings} if ruling.verdict != "hurt" else ruling.settings,
+        settings=ruling.settings,
         reasons=ruling.reasons,
         expected=expected,
         separability=separability,

@@ -27,7 +27,7 @@ class Known(NamedTuple):
 
 
 def rehearse(samples: Samples, held_out: str, k: int) -> tuple[list[dict[str, Any]], Known]:
-    """Match a labelled domain, its labels put aside, to the other labelled ones; return a row per way."""
+    """Match a labelled domain, its labels put aside, to the other labelled ones; return a row per strategy."""
     task = samples.task
     assert task is not None
     others = samples.rows(*(name for name in samples.labelled if name != held_out))
@@ -41,7 +41,7 @@ def rehearse(samples: Samples, held_out: str, k: int) -> tuple[list[dict[str, An
     for name, matches in found:
         row = {"held_out": held_out, "calipers": name, **figures(matches, len(mine))}
         targets = _compared(task, truth, labels, matches)
-        # The first way has no calipers: all queries are matched.
+        # The first strategy has no calipers: all queries are matched.
         chance = targets["chance"] if np.isnan(chance) else chance
         row |= {"predictor": float(predicted.mean()), "chance": 0.0 if task.kind == "regression" else chance}
         row |= dict.fromkeys(("precision", "predictor_matched", "taught"), np.nan)
@@ -70,7 +70,7 @@ def within(samples: Samples) -> Known:
 def look_at(
     samples: Samples, domain: str, known: Known, k: int, scores: Floats
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what can be said of an unlabelled domain: a row of its predictions, and a row per way.
+    """Return what can be said of an unlabelled domain: a row of its predictions, and a row per strategy.
 
     Parameters
     ----------
@@ -113,14 +113,13 @@ def look_at(
 def _matched(
     samples: Samples, queries: NDArray[np.int64], keys: NDArray[np.int64], k: int, scores: Floats | None = None
 ) -> tuple[Predictor, list[tuple[str, Matches]]]:
-    """Return a predictor fitted to the keys, and the matches of the queries by each of the ways."""
+    """Return a predictor fitted to the keys, and the matches of the queries by each strategy."""
     task, X, labels = samples.task, samples.X, samples.target[keys]
     assert task is not None
     predictor = Predictor(task).fit(X[keys], labels)
     truth = labels[:, None] if task.kind == "regression" else one_hot(labels, task.outputs)
     said = outcome(task, predictor.outputs(X[queries]))
-    classes = task.kind == "classification"
-    return predictor, list(matchings(X[queries], X[keys], said, truth, k, classes=classes, scores=scores))
+    return predictor, list(matchings(X[queries], X[keys], said, truth, k, kind=task.kind, scores=scores))
 
 
 def _right(

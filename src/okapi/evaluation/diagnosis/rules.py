@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
-from okapi.evaluation.diagnosis.comparing import WAYS
+from okapi.config import OkapiPlusSettings, OkapiSettings, PrognosticMatchingSettings
+from okapi.evaluation.diagnosis.comparing import STRATEGIES
 
 Verdict: TypeAlias = Literal["help", "may help", "hurt", "unknown"]
 Basis: TypeAlias = Literal["rehearsal", "agreement", "none"]
@@ -35,7 +36,7 @@ AGREEMENT = 0.5
 """Where pairs and predictor disagree on more than half of the samples, one of them is wrong on more than a quarter.
 
 With one labelled domain nothing says which. Pairs that a prognostic caliper admits agree with the predictor anyway, so
-Okapi's defaults are held to the agreement of centring alone.
+Okapi+ are held to the agreement of centring alone.
 """
 
 HEADLINES: dict[Verdict, str] = {
@@ -50,7 +51,7 @@ CALLED = {
     "std": "the std-caliper",
     "paper": "the paper's two calipers",
     "centred": "centring alone",
-    "ours": "Okapi's defaults",
+    "okapi_plus": "Okapi+",
 }
 
 
@@ -84,10 +85,10 @@ class Ruling:
     headline : str
         The verdict in a sentence.
     calipers : str, optional
-        Which of the ways to use; None: not to match.
+        Which of the strategies to use; None: not to match.
     reasons : tuple of Reason
     settings : dict
-        Of the algorithm Okapi.
+        The section ``algorithm`` of a config.
     """
 
     verdict: Verdict
@@ -98,7 +99,7 @@ class Ruling:
 
 
 def expectations(basis: Basis, rehearsals: pd.DataFrame, unlabelled: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per way: what rehearsals and the unlabelled domains come to on average, and what to expect.
+    """Return a row per strategy: what rehearsals and the unlabelled domains come to on average, and what to expect.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ def _expectation(basis: Basis, row: dict[Any, Any]) -> str:
     if basis == "none":
         return "unknown"
     if basis == "agreement":
-        if row["calipers"] == "ours":
+        if row["calipers"] == "okapi_plus":
             return "may help" if row["centred_agreement"] >= AGREEMENT else "unknown"
         return "may help" if row["agreement"] >= AGREEMENT else "hurt"
     if row["precision"] < row["chance"] + ABOVE_CHANCE:
@@ -175,7 +176,7 @@ def _teaches(row: Mapping[Any, Any]) -> bool:
     return bool(row["taught_gain"] >= MARGIN and row["won"] > MOST)
 
 
-def rule(basis: Basis, expected: pd.DataFrame, separability: pd.DataFrame, numbers: bool) -> Ruling:
+def rule(basis: Basis, expected: pd.DataFrame, separability: pd.DataFrame, numbers: bool, k: int) -> Ruling:
     """Return the verdict, its reasons and the settings.
 
     Parameters
@@ -187,6 +188,8 @@ def rule(basis: Basis, expected: pd.DataFrame, separability: pd.DataFrame, numbe
         ``auc`` and ``overlap`` of each comparison of labelled and unlabelled samples, the widest last.
     numbers : bool
         Whether targets are numbers.
+    k : int
+        Keys per query.
     """
     table = expected.set_index("calipers")
     chosen = _choice(basis, table)
@@ -199,20 +202,20 @@ def rule(basis: Basis, expected: pd.DataFrame, separability: pd.DataFrame, numbe
     elif basis == "agreement":
         reasons += _agrees(table, numbers)
     reasons += _too_few(table)
-    return Ruling(verdict, _headline(verdict, chosen, table), chosen, tuple(reasons), _settings(verdict, chosen))
+    return Ruling(verdict, _headline(verdict, chosen, table), chosen, tuple(reasons), _settings(verdict, chosen, k))
 
 
 def _choice(basis: Basis, table: pd.DataFrame) -> str | None:
-    """Return the way to use: of those that help the best teacher; else Okapi's defaults, if they may."""
+    """Return the strategy to use: of those that help the best teacher; else Okapi+, if they may."""
     if basis == "none":
         return next((name for name in ("centred", "fixed", "none") if table.expectation[name] == "unknown"), None)
     for wanted in ("help", "may help"):
         found = table[table.expectation == wanted]
-        if wanted == "may help" and "ours" in found.index:
-            return "ours"
+        if wanted == "may help" and "okapi_plus" in found.index:
+            return "okapi_plus"
         if len(found):
             return str(found["taught_gain" if basis == "rehearsal" else "agreement"].idxmax())
-    return "ours" if table.expectation["ours"] == "unknown" else None
+    return "okapi_plus" if table.expectation["okapi_plus"] == "unknown" else None
 
 
 def _headline(verdict: Verdict, chosen: str | None, table: pd.DataFrame) -> str:
@@ -220,16 +223,22 @@ def _headline(verdict: Verdict, chosen: str | None, table: pd.DataFrame) -> str:
     if chosen is None:
         return f"{text}."
     text += f", with {CALLED[chosen]}" if verdict != "unknown" else ""
-    others = [name for name in ("none", "paper", "ours") if name != chosen and name in table.index]
+    others = [name for name in ("none", "paper", "okapi_plus") if name != chosen and name in table.index]
     hurting = [CALLED[name] for name in others if table.expectation[name] == "hurt"]
     return f"{text}; with {' or '.join(hurting)} it is likely to hurt." if hurting else f"{text}."
 
 
-def _settings(verdict: Verdict, chosen: str | None) -> dict[str, Any]:
+def _settings(verdict: Verdict, chosen: str | None, k: int) -> dict[str, Any]:
+    """Return the section ``algorithm`` of a config: what differs from the algorithm's defaults."""
     if verdict == "hurt":
-        return {"weight": 0.0, "self_training": 0.0}  # ERM
-    beyond = {"weight": 1.0, "self_training": 0.0} if chosen == "paper" else {}
-    return WAYS[chosen or "none"] | beyond
+        return {"name": "erm"}
+    strategy = STRATEGIES[chosen or "none"]
+    plus = isinstance(strategy, PrognosticMatchingSettings)
+    default = (OkapiPlusSettings() if plus else OkapiSettings()).matching
+    matching = {name: value for name, value in vars(strategy).items() if value != getattr(default, name)}
+    # The paper's zeta is for its 30,000 steps.
+    momentum = {} if plus else {"momentum": {"start": "auto"}}
+    return {"name": "okapi_plus" if plus else "okapi", "matching": matching | {"k": k}} | momentum
 
 
 def _apart(basis: Basis, separability: pd.DataFrame) -> Reason:
@@ -287,7 +296,7 @@ def _less_the_mean(table: pd.DataFrame, numbers: bool) -> Reason:
     said = f"{_figure(found, numbers)} of the pairs between labelled domains are right"
     if numbers:
         said = f"the skill of pairs between labelled domains is {_figure(found, numbers)}"
-    text = f"Less the mean of their domain, {said}, {_figure(plain, numbers)} as they are"
+    text = f"Centred by domain mean, {said}, {_figure(plain, numbers)} as they are"
     if found >= plain + MARGIN:
         text += ": what the samples of a domain share hides which are alike."
     elif found <= plain - MARGIN:
@@ -300,7 +309,7 @@ def _less_the_mean(table: pd.DataFrame, numbers: bool) -> Reason:
 def _right(table: pd.DataFrame, chosen: str | None, numbers: bool) -> list[Reason]:
     """Compare how right pairs between labelled domains are with the predictor."""
     rows, reasons = table.to_dict("index"), []
-    for name in dict.fromkeys(["none", "paper", *([chosen] if chosen else []), "ours"]):
+    for name in dict.fromkeys(["none", "paper", *([chosen] if chosen else []), "okapi_plus"]):
         row = rows[name]
         if np.isnan(row["precision"]) or row["expectation"] == "nothing":
             continue
@@ -330,7 +339,7 @@ def _agrees(table: pd.DataFrame, numbers: bool) -> list[Reason]:
     alike = "correlate by" if numbers else "agree on"
     said = {
         "none": f"With one labelled domain nothing can be rehearsed. The labels of the keys and the predictor {alike}",
-        "centred": f"Where encodings are matched less the mean of their domain they {alike}",
+        "centred": f"Where encodings are matched centred by domain mean they {alike}",
     }
     reasons = []
     for name, start in said.items():

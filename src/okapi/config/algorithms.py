@@ -1,0 +1,344 @@
+"""Settings of the algorithms: small dataclasses, passed whole."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Literal, TypeAlias
+
+Domain: TypeAlias = Literal["binary", "label"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchingSettings:
+    """How samples are matched across domains; the defaults are those of the paper's PovertyMap experiment.
+
+    Parameters
+    ----------
+    k : int
+        Keys per query.
+    fixed_caliper : float in [0, 1], not 0.5, or null
+        Leave out samples whose propensity is not inside (1 - t, t).
+    std_caliper : float > 0, or null
+        Greatest difference of propensities in a pair, in standard deviations.
+    caliper_scale : {"probability", "logit"}
+        Scale on which the std-caliper compares propensities.
+    direction : (int, int), or null
+        Match only queries of the first domain with keys of the second; if the pools are the domains, 0 is labelled and
+        1 unlabelled.
+    """
+
+    k: int = 5
+    fixed_caliper: float | None = 0.9
+    std_caliper: float | None = 0.2
+    caliper_scale: Literal["probability", "logit"] = "probability"
+    direction: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
+            raise ValueError(f"k must be a whole number of at least 1, got {self.k!r}")
+        if self.fixed_caliper is not None and not (_is_share(self.fixed_caliper) and self.fixed_caliper != 0.5):
+            raise ValueError(f"fixed_caliper must be in [0, 1] and not 0.5, got {self.fixed_caliper!r}")
+        if self.std_caliper is not None and not (_is_number(self.std_caliper) and self.std_caliper > 0):
+            raise ValueError(f"std_caliper must be a positive number, got {self.std_caliper!r}")
+        _check_choice("caliper_scale", self.caliper_scale, ("probability", "logit"))
+        if self.direction is not None and (len(self.direction) != 2 or self.direction[0] == self.direction[1]):
+            raise ValueError(f"direction must name two different domains, got {self.direction!r}")
+
+    @property
+    def needs_propensity(self) -> bool:
+        """Whether a caliper compares propensities."""
+        return self.fixed_caliper is not None or self.std_caliper is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrognosticMatchingSettings(MatchingSettings):
+    """How Okapi+ matches: centred encodings inside a prognostic caliper, without the paper's calipers.
+
+    Parameters
+    ----------
+    fixed_caliper, std_caliper : float, or null
+        As in `MatchingSettings`; off by default.
+    centre : bool
+        Whether encodings are centred by domain mean before they are compared.
+    outcome_caliper : float >= 0, "auto", or null
+        The prognostic caliper: greatest distance of the outcomes in a pair, labels where they are known and the
+        momentum model's predictions elsewhere. In classification and multilabel the Euclidean distance of
+        probabilities; in regression in standard deviations. Automatic: a third of the standard deviation of the
+        outcomes, by which the two samples of a pair have to be of one class, predicted with about 0.8 or more.
+    class_prior : float in [0, 1], or null
+        Classification only. Predictions are aligned with a class prior, the geometric mean of the class frequencies of
+        the labels (0) and of the sizes of the clusters that the unlabelled encodings form (1). Null: not aligned.
+    """
+
+    fixed_caliper: float | None = None
+    std_caliper: float | None = None
+    centre: bool = True
+    outcome_caliper: float | Literal["auto"] | None = "auto"
+    class_prior: float | None = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        outcome = self.outcome_caliper
+        if outcome is not None and outcome != "auto" and not (_is_number(outcome) and float(outcome) >= 0):
+            raise ValueError(f"outcome_caliper must be a number of at least 0 or 'auto', got {outcome!r}")
+        if self.class_prior is not None and not _is_share(self.class_prior):
+            raise ValueError(f"class_prior must be in [0, 1], got {self.class_prior!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentumSettings:
+    """Zeta of the momentum encoder, linear from start to end.
+
+    Parameters
+    ----------
+    start : float in [0, 1], or "auto"
+        Automatic: 1 - 100 / steps, at least 0: the momentum encoder then lags by a hundredth of the training whatever
+        its length, about as much as in the paper.
+    end : float in [0, 1], or null
+        Null: as at the start.
+    """
+
+    start: float | Literal["auto"] = "auto"
+    end: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.start != "auto" and not _is_share(self.start):
+            raise ValueError(f"start must be in [0, 1] or 'auto', got {self.start!r}")
+        if self.end is not None and not _is_share(self.end):
+            raise ValueError(f"end must be in [0, 1], got {self.end!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorerSettings:
+    """The propensity scorer. It is there only if a caliper compares propensities.
+
+    Parameters
+    ----------
+    temperature : float > 0
+        Divides the logits of the propensities.
+    learning_rate : float > 0, or null
+        Null: the encoder's.
+    """
+
+    temperature: float = 1.0
+    learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (_is_number(self.temperature) and self.temperature > 0):
+            raise ValueError(f"temperature must be a positive number, got {self.temperature!r}")
+        if self.learning_rate is not None and not (_is_number(self.learning_rate) and self.learning_rate > 0):
+            raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PseudoLabelSettings:
+    """Pseudo-labels of Okapi+: confident aligned predictions supervise strong views. Not used in regression.
+
+    Parameters
+    ----------
+    weight : float >= 0
+        Of the pseudo-label loss; it rises with that of the consistency. 0: none.
+    confidence : float in [0, 1]
+        Least probability of a class or label that becomes a pseudo-label.
+    error_gate : float in (0, 1]
+        Classification only. Share of the labels that the momentum model may predict wrong. While it errs more often,
+        the weights of consistency and pseudo-labels are multiplied by ``(error_gate / error)^2``. 1: no gate.
+    """
+
+    weight: float = 1.0
+    confidence: float = 0.8
+    error_gate: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_weight(self.weight)
+        _check_shares(self, ("confidence",))
+        if not (_is_share(self.error_gate) and self.error_gate > 0):
+            raise ValueError(f"error_gate must be in (0, 1], got {self.error_gate!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OkapiSettings:
+    """The paper's method; the defaults are its PovertyMap experiment, which `PAPER` pins.
+
+    Parameters
+    ----------
+    matching : MatchingSettings
+    scorer : ScorerSettings
+    momentum : MomentumSettings
+    domain : {"binary", "label"}
+        What a sample's domain is: its pool, labelled or unlabelled, or its domain label.
+    queries : {"momentum", "online"}
+        Which encoder's encodings look for matches.
+    bank : int
+        Number of past samples kept as keys.
+    weight : float
+        Lambda, of the consistency in the loss.
+    warm_up : float in [0, 1]
+        Share of the training over which the weight rises from 0.
+    batch_norm : {"by_pool", "joint"}
+        Whether layers of batch normalisation take the labelled and the unlabelled samples of a step for two batches, as
+        in the paper, or for one.
+    """
+
+    matching: MatchingSettings = field(default_factory=MatchingSettings)
+    scorer: ScorerSettings = field(default_factory=ScorerSettings)
+    momentum: MomentumSettings = field(default_factory=lambda: MomentumSettings(start=0.996, end=1.0))
+    domain: Domain = "binary"
+    queries: Literal["momentum", "online"] = "momentum"
+    bank: int = 65_536
+    weight: float = 1.0
+    warm_up: float = 0.1
+    batch_norm: Literal["by_pool", "joint"] = "by_pool"
+
+    def __post_init__(self) -> None:
+        _check_choice("domain", self.domain, ("binary", "label"))
+        _check_choice("queries", self.queries, ("momentum", "online"))
+        _check_choice("batch_norm", self.batch_norm, ("by_pool", "joint"))
+        _check_bank(self.bank)
+        _check_weight(self.weight)
+        _check_shares(self, ("warm_up",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OkapiPlusSettings:
+    """Okapi+: centred matching, a prognostic caliper, and pseudo-labels with distribution alignment.
+
+    Parameters
+    ----------
+    matching : PrognosticMatchingSettings
+    pseudo_labels : PseudoLabelSettings
+    momentum : MomentumSettings
+    scorer : ScorerSettings
+        Of use with a fixed or a std-caliper only.
+    domain : {"binary", "label"}
+        What a sample's domain is: its pool, labelled or unlabelled, or its domain label.
+    bank : int
+        Number of past samples kept as keys.
+    weight : float
+        Lambda, of the consistency in the loss.
+    warm_up : float in [0, 1]
+        Share of the training over which the weights rise from 0.
+    """
+
+    matching: PrognosticMatchingSettings = field(default_factory=PrognosticMatchingSettings)
+    pseudo_labels: PseudoLabelSettings = field(default_factory=PseudoLabelSettings)
+    momentum: MomentumSettings = field(default_factory=MomentumSettings)
+    scorer: ScorerSettings = field(default_factory=ScorerSettings)
+    domain: Domain = "binary"
+    bank: int = 65_536
+    weight: float = 2.0
+    warm_up: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_choice("domain", self.domain, ("binary", "label"))
+        _check_bank(self.bank)
+        _check_weight(self.weight)
+        _check_shares(self, ("warm_up",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ERMSettings:
+    """Empirical risk minimisation has nothing to set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixMatchSettings:
+    """FixMatch (Sohn et al. 2020).
+
+    Parameters
+    ----------
+    threshold : float in [0, 1]
+        Least confidence of a prediction that becomes a pseudo-label; of no effect in regression.
+    weight : float
+        Of the unsupervised loss.
+    """
+
+    threshold: float = 0.95
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_shares(self, ("threshold",))
+        _check_weight(self.weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineOkapiSettings:
+    """Offline Okapi; the defaults are those of the paper's PovertyMap experiment.
+
+    Parameters
+    ----------
+    erm_run : str, or null
+        Run directory of the trained ERM model whose encodings are matched.
+    matching : MatchingSettings
+        ``k`` is 1 and there is no direction.
+    temperature : float > 0
+        Divides the logits of the propensities, which are those of a logistic regression.
+    domain : {"binary", "label"}
+        What a sample's domain is: its pool, labelled or unlabelled, or its domain label.
+    weight : float
+        Of the consistency in the loss.
+    warm_up : float in [0, 1]
+        Share of the training over which the weight rises from 0.
+    """
+
+    erm_run: str | None = None
+    matching: MatchingSettings = field(default_factory=lambda: MatchingSettings(k=1, std_caliper=0.6))
+    temperature: float = 0.7
+    domain: Domain = "binary"
+    weight: float = 1.0
+    warm_up: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.matching.k != 1 or self.matching.direction is not None:
+            raise ValueError(
+                "matching must have k = 1 and no direction: a sample has one match, "
+                f"got k = {self.matching.k}, direction = {self.matching.direction}"
+            )
+        if not (_is_number(self.temperature) and self.temperature > 0):
+            raise ValueError(f"temperature must be a positive number, got {self.temperature!r}")
+        _check_choice("domain", self.domain, ("binary", "label"))
+        _check_weight(self.weight)
+        _check_shares(self, ("warm_up",))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _check_shares(settings: Any, names: Sequence[str]) -> None:
+    for name in names:
+        if not _is_share(value := getattr(settings, name)):
+            raise ValueError(f"{name} must be in [0, 1], got {value!r}")
+
+
+def _check_weight(value: Any) -> None:
+    if not (_is_number(value) and value >= 0):
+        raise ValueError(f"weight must be a number of at least 0, got {value!r}")
+
+
+def _check_bank(value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"bank must be a whole number of at least 1, got {value!r}")
+
+
+def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
+
+
+PAPER = OkapiSettings(
+    matching=MatchingSettings(k=5, fixed_caliper=0.9, std_caliper=0.2, caliper_scale="probability", direction=None),
+    scorer=ScorerSettings(temperature=1.0, learning_rate=None),
+    momentum=MomentumSettings(start=0.996, end=1.0),
+    domain="binary",
+    queries="momentum",
+    bank=65_536,
+    weight=1.0,
+    warm_up=0.1,
+    batch_norm="by_pool",
+)
+"""The paper's PovertyMap experiment, field by field."""
