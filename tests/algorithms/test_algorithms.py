@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from okapi.algorithms.outcomes import OUTCOMES, teaching_loss
+from okapi.nn.centring import PRIOR
+from okapi.nn.outcome_bank import predicted_outcome
 from tests.algorithms.test_contract import SIZE, TASKS, make, toy
 from tests.matching.oracle import brute_force
 from torch import nn
@@ -15,12 +18,9 @@ from okapi.algorithms import Okapi, SharedDomainsWarning, offline_matches, super
 from okapi.algorithms.fixmatch import FixMatchSettings
 from okapi.algorithms.offline_okapi import OfflineOkapiSettings, offline_outcomes
 from okapi.algorithms.okapi import OkapiSettings
-from okapi.algorithms.outcomes import OUTCOMES, teaching_loss
 from okapi.data.batches import Batch
 from okapi.data.task import Task
 from okapi.matching import SeparableDomainsWarning
-from okapi.nn.centring import PRIOR
-from okapi.nn.outcome_bank import predicted_outcome
 
 
 def test_supervised_losses_by_hand():

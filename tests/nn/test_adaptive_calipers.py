@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from okapi.nn.adaptive_calipers import GAIN
 
 from okapi.matching import Matches
 from okapi.nn import AdaptiveCalipers
-from okapi.nn.adaptive_calipers import GAIN
 
 ALL = {"fixed_caliper": 0.9, "std_caliper": 0.2, "outcome_caliper": 0.8}
 NONE = Matches(torch.zeros(0).long(), torch.zeros(0, 1).long(), torch.zeros(0, 1))

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from okapi.nn.hubs import capped, penalised
 from torch.nn.functional import normalize
 
 from okapi.matching import Matches, caliper_nn
-from okapi.nn.hubs import capped, penalised
 
 
 def unit(generator, rows, width=4):

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from okapi.nn.losses import cosine, jsd, kl, squared_l2
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
 from okapi.nn import consistency_loss
-from okapi.nn.losses import cosine, jsd, kl, squared_l2
 
 
 @pytest.fixture
