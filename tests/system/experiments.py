@@ -12,7 +12,7 @@ ALL = sorted(
     for path in CONFIGS.rglob("*.yaml")
     if path.parent.name != "pieces"
 )
-TEXTS = {"sentiment/erm_text", "sentiment/okapi_text"}
+TEXTS = {"sentiment/erm_text", "sentiment/okapi_text", "sentiment/okapi_plus_text"}
 Overrides = dict[str, Any]
 
 

@@ -1,41 +1,45 @@
 """What the configs that come with Okapi say: the paper's settings, and of every variant what is varied."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 from tests.system.experiments import ALL, CONFIGS, TEXTS, Overrides, config
 
+from okapi.config import PAPER, MomentumSettings
+
 # What the paper's tables and its appendix say of each experiment; where it is silent, the authors' configs.
 # fmt: off
-PAPER = {
+COMMON = {
     "training.learning_rate": 1e-4, "training.final_learning_rate": 5e-7, "training.weight_decay": 0.0,
     "training.warm_up": 0.0, "training.selector": "ood_val", "training.validate_every": 1000, "training.accumulate": 1,
 }
 CONVNEXT = {"model.backbone": "convnext-tiny", "model.pretrained": "facebook/convnext-tiny-224"}
-IWILDCAM = PAPER | {
+IWILDCAM = COMMON | {
     "data.name": "iwildcam", "data.size": 448, "data.labelled_view": "strong", "training.metric": "macro_f1",
     **CONVNEXT, "training.steps": 120_000, "training.validate_every": 5000, "training.sampling": "uniform",
     "training.clip": None,
 }
-POVERTY = PAPER | {
+POVERTY = COMMON | {
     "data.name": "poverty", "data.unlabelled": "ood_val", "data.fold": "A", "data.nightlights": True,
     **CONVNEXT, "training.metric": "pearson_r_group_worst", "training.steps": 30_000, "training.sampling": "uniform",
     "training.clip": None,
 }
-CIVILCOMMENTS = PAPER | {
+CIVILCOMMENTS = COMMON | {
     "data.name": "civilcomments", "data.tokens": 300, "model.name": "text", "model.dropout": 0.1,
     "model.pretrained": "distilbert-base-uncased", "training.metric": "accuracy_group_worst",
     "training.steps": 20_000, "training.sampling": "class_balanced", "training.clip": 1.0,
 }
-ONLINE = {
-    "algorithm.name": "okapi", "algorithm.caliper_scale": "probability", "algorithm.domain": "binary",
-    "algorithm.direction": None, "algorithm.queries": "momentum", "algorithm.weight": 1.0, "algorithm.warm_up": 0.1,
-    "algorithm.loss": "squared_l2", "algorithm.scorer_learning_rate": None,
+OKAPI = {  # what the preset PAPER says, and of every experiment
+    "algorithm.name": "okapi", "algorithm.domain": "binary", "algorithm.queries": "momentum", "algorithm.weight": 1.0,
+    "algorithm.warm_up": 0.1, "algorithm.batch_norm": "by_pool", "algorithm.scorer.learning_rate": None,
+    "algorithm.matching.caliper_scale": "probability", "algorithm.matching.direction": None,
 }
 OFFLINE = {
     "algorithm.name": "offline_okapi", "algorithm.domain": "binary", "algorithm.weight": 1.0, "algorithm.erm_run": None,
+    "algorithm.warm_up": 0.1,
 }
 UNDISTORTED = {"data.labelled_view": "none", "data.unlabelled_view": "none"}
 
@@ -44,8 +48,12 @@ def batch(labelled: int, unlabelled: int) -> Overrides:
     return {"training.labelled_batch": labelled, "training.unlabelled_batch": unlabelled}
 
 
-def calipers(fixed: float, std: float, temperature: float) -> Overrides:
-    return {"fixed_caliper": fixed, "std_caliper": std, "temperature": temperature}
+def calipers(fixed: float | None, std: float | None) -> Overrides:
+    return {"algorithm.matching.fixed_caliper": fixed, "algorithm.matching.std_caliper": std}
+
+
+def momentum(start: float | str, end: float) -> Overrides:
+    return {"algorithm.momentum.start": start, "algorithm.momentum.end": end}
 
 
 def of_algorithm(**values: Any) -> Overrides:
@@ -55,18 +63,20 @@ def of_algorithm(**values: Any) -> Overrides:
 EXPERIMENTS = {
     "iwildcam/erm": IWILDCAM | {"algorithm.name": "erm", "training.labelled_batch": 24},
     "iwildcam/fixmatch": IWILDCAM | batch(16, 16) | of_algorithm(name="fixmatch", threshold=0.95, weight=1.0),
-    "iwildcam/okapi": IWILDCAM | batch(16, 16) | ONLINE
-    | of_algorithm(k=1, **calipers(0.95, 0.2, 1.1), momentum=0.999, final_momentum=0.999, bank=16_384),
-    "iwildcam/offline_okapi": IWILDCAM | batch(8, 8) | OFFLINE | of_algorithm(**calipers(0.95, 0.2, 1.1)),
+    "iwildcam/okapi": IWILDCAM | batch(16, 16) | OKAPI | calipers(0.95, 0.2)
+    | momentum(0.999, 0.999)
+    | {"algorithm.matching.k": 1, "algorithm.scorer.temperature": 1.1, "algorithm.bank": 16_384},
+    "iwildcam/offline_okapi": IWILDCAM | batch(8, 8) | OFFLINE | calipers(0.95, 0.2) | {"algorithm.temperature": 1.1},
     "poverty/erm": POVERTY | UNDISTORTED | {"algorithm.name": "erm", "training.labelled_batch": 128},
     "poverty/fixmatch": POVERTY | batch(64, 64) | of_algorithm(name="fixmatch", threshold=0.0, weight=1.0)
     | {"data.labelled_view": "weak", "data.unlabelled_view": "weak"},
-    "poverty/okapi": POVERTY | UNDISTORTED | batch(64, 64) | ONLINE
-    | of_algorithm(k=5, **calipers(0.9, 0.2, 1.0), momentum=0.996, final_momentum=1.0, bank=65_536),
-    "poverty/offline_okapi": POVERTY | UNDISTORTED | batch(32, 32) | OFFLINE | of_algorithm(**calipers(0.9, 0.6, 0.7)),
+    "poverty/okapi": POVERTY | UNDISTORTED | batch(64, 64) | OKAPI | calipers(0.9, 0.2) | momentum(0.996, 1.0)
+    | {"algorithm.matching.k": 5, "algorithm.scorer.temperature": 1.0, "algorithm.bank": 65_536},
+    "poverty/offline_okapi": POVERTY | UNDISTORTED | batch(32, 32) | OFFLINE | calipers(0.9, 0.6)
+    | {"algorithm.temperature": 0.7},
     "civilcomments/erm": CIVILCOMMENTS | {"algorithm.name": "erm", "training.labelled_batch": 48},
-    "civilcomments/okapi": CIVILCOMMENTS | batch(48, 48) | ONLINE
-    | of_algorithm(k=5, **calipers(1.0, 10.0, 1.0), momentum=0.996, final_momentum=0.996, bank=65_536),
+    "civilcomments/okapi": CIVILCOMMENTS | batch(48, 48) | OKAPI | calipers(1.0, 10.0) | momentum(0.996, 0.996)
+    | {"algorithm.matching.k": 5, "algorithm.scorer.temperature": 1.0, "algorithm.bank": 65_536},
 }
 
 # Methods that are compared on one data set differ in the algorithm, and from erm in nothing else but this.
@@ -78,34 +88,27 @@ METHODS: dict[str, Overrides] = {
     "poverty/okapi": {"training.labelled_batch": 64},
     "poverty/offline_okapi": batch(32, 32),
     "civilcomments/okapi": {},
+    "iwildcam/okapi_plus": {"training.labelled_batch": 16},
+    "poverty/okapi_plus": {"training.labelled_batch": 64},
+    "civilcomments/okapi_plus": {},
 } | {
     f"{data}/{method}": {}
     for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
-    for method in ("fixmatch", "okapi", "offline_okapi")
+    for method in ("fixmatch", "okapi", "okapi_plus", "offline_okapi")
 }
-PAPER = of_algorithm(
-    fixed_caliper=0.9,
-    std_caliper=0.2,
-    outcome_caliper=None,
-    outcome_alignment=False,
-    centred=False,
-    weight=1.0,
-    self_training=0.0,
-    scorer_learning_rate=None,
-)
-SCHEDULES = of_algorithm(bank=4096, momentum=0.99, final_momentum=1.0)
+DATA_OF_THE_PAPER = ("iwildcam", "poverty", "civilcomments")
 RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}
 RESNET_50 = {"model.backbone": "resnet-50", "model.pretrained": "microsoft/resnet-50"}
 
 # What is ablated or otherwise changed, and of what: the base, and all that differs.
 VARIANTS: dict[str, tuple[str, Overrides]] = {
-    "poverty/okapi_k1": ("poverty/okapi", {"algorithm.k": 1}),
-    "poverty/okapi_k10": ("poverty/okapi", {"algorithm.k": 10}),
-    "poverty/okapi_no_calipers": ("poverty/okapi", {"algorithm.fixed_caliper": None, "algorithm.std_caliper": None}),
-    "poverty/okapi_no_std_caliper": ("poverty/okapi", {"algorithm.std_caliper": None}),
-    "poverty/okapi_no_fixed_caliper": ("poverty/okapi", {"algorithm.fixed_caliper": None}),
+    "poverty/okapi_k1": ("poverty/okapi", {"algorithm.matching.k": 1}),
+    "poverty/okapi_k10": ("poverty/okapi", {"algorithm.matching.k": 10}),
+    "poverty/okapi_no_calipers": ("poverty/okapi", calipers(None, None)),
+    "poverty/okapi_no_std_caliper": ("poverty/okapi", {"algorithm.matching.std_caliper": None}),
+    "poverty/okapi_no_fixed_caliper": ("poverty/okapi", {"algorithm.matching.fixed_caliper": None}),
     "poverty/okapi_online_queries": ("poverty/okapi", {"algorithm.queries": "online"}),
-    "poverty/okapi_one_direction": ("poverty/okapi", {"algorithm.direction": [0, 1]}),
+    "poverty/okapi_one_direction": ("poverty/okapi", {"algorithm.matching.direction": [0, 1]}),
     "iwildcam/okapi_authors": ("iwildcam/okapi", {"algorithm.domain": "label"}),
     "civilcomments/okapi_authors": (
         "civilcomments/okapi", {"algorithm.weight": 10.0, "training.learning_rate": 5e-5},
@@ -115,26 +118,18 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
     **{f"iwildcam/{name}_resnet": (f"iwildcam/{name}", RESNET_50) for name in ("erm", "fixmatch", "okapi")},
     **{
         f"pacs/{name}_convnext": (f"pacs/{name}", CONVNEXT | {"data.mean": None, "data.std": None})
-        for name in ("erm", "fixmatch", "okapi")
+        for name in ("erm", "fixmatch", "okapi", "okapi_plus")
     },
     **{
         f"{data}/erm_fully_labelled": (f"{data}/erm", {"data.fully_labelled": True})
         for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     },
     **{
-        f"{data}/okapi_paper": (f"{data}/okapi", PAPER | SCHEDULES)
-        for data in ("pacs_features", "sentiment", "digits")
-    },
-    "sites/okapi_paper": ("sites/okapi", PAPER | SCHEDULES | of_algorithm(bank=2048)),
-    "lsms/okapi_paper": ("lsms/okapi", PAPER),
-    **{
         f"{data}/erm_centred": (f"{data}/erm", {"data.centre": "domain"})
         for data in ("pacs_features", "sentiment")
     },
     **{
-        f"{data}/okapi_no_calipers": (
-            f"{data}/okapi_paper", of_algorithm(fixed_caliper=None, std_caliper=None, scorer_learning_rate=0.03)
-        )
+        f"{data}/okapi_no_calipers": (f"{data}/okapi", calipers(None, None))
         for data in ("pacs_features", "lsms", "sentiment", "digits", "sites")
     },
 }
@@ -145,14 +140,14 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
 def flat(name: str) -> Overrides:
     """Return all values of a config by dotted key."""
 
-    def pairs() -> Iterator[tuple[str, Any]]:
-        for section, values in config(name).as_dict().items():
-            if isinstance(values, dict):
-                yield from ((f"{section}.{key}", value) for key, value in values.items())
+    def pairs(values: Overrides, prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in values.items():
+            if isinstance(value, dict):
+                yield from pairs(value, f"{prefix}{key}.")
             else:
-                yield section, values
+                yield f"{prefix}{key}", value
 
-    return dict(pairs())
+    return dict(pairs(config(name).as_dict(), ""))
 
 
 def changed(before: str, after: str) -> Overrides:
@@ -187,8 +182,26 @@ def test_every_config_is_known():
     assert set(EXPERIMENTS) <= bases | set(METHODS)
 
 
-def test_texts_are_compared_alike():
-    assert all(key.startswith("algorithm.") for key in changed("sentiment/erm_text", "sentiment/okapi_text"))
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() & {f"{data}/okapi" for data in DATA_OF_THE_PAPER}))
+def test_experiments_of_the_paper_differ_from_its_preset_by_what_it_says(name):
+    """By the table of its settings: k, the fixed caliper, temperature, momentum and bank, and the std-caliper."""
+    settings, may_differ = config(name).algorithm, PAPER.matching
+    matching = replace(settings.matching, k=may_differ.k, fixed_caliper=0.9, std_caliper=0.2)
+    assert matching == may_differ
+    same = replace(settings, matching=matching, scorer=PAPER.scorer, momentum=PAPER.momentum, bank=PAPER.bank)
+    assert same == PAPER
+    assert name != "poverty/okapi" or settings == PAPER
+
+
+@pytest.mark.parametrize("data", ["pacs", "pacs_features", "lsms", "sentiment", "digits", "sites"])
+def test_elsewhere_the_paper_s_method_is_its_preset_but_for_lag_and_bank(data):
+    settings = config(f"{data}/okapi").algorithm
+    assert replace(settings, bank=PAPER.bank) == replace(PAPER, momentum=MomentumSettings(start="auto", end=1.0))
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS - {"sentiment/erm_text"}))
+def test_texts_are_compared_alike(name):
+    assert all(key.startswith("algorithm.") for key in changed("sentiment/erm_text", name))
 
 
 def test_variants_say_only_what_is_theirs():

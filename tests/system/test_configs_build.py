@@ -156,7 +156,7 @@ def test_every_config_builds_and_takes_two_steps(name, overrides):
     found = rehearse(config(name, overrides(name)))
     assert isfinite(found.loss)
     assert found.trained > 0
-    assert (found.all_weights > found.trained) == (name.split("/")[1].startswith("okapi"))
+    assert (found.all_weights > found.trained) == (name.split("/")[1].startswith("okapi"))  # the momentum encoder's
 
 
 def test_the_command_line_trains_from_another_folder(overrides, tmp_path, monkeypatch, capsys):

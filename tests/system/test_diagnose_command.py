@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from okapi.algorithms.okapi import OkapiSettings
 from okapi.cli import main
 from okapi.evaluation import Diagnosis, diagnose
 from okapi.report.diagnosis_page import diagnosis_page
@@ -57,7 +56,8 @@ def test_a_table_gives_a_verdict_a_file_and_a_page(tmp_path: Path, capsys):
     for reason in expected.reasons:
         assert f"- {reason.text}\n" in out
     assert "Rehearsing with rome held out (2 of 2)" in errors
-    OkapiSettings(**yaml.safe_load(out[out.index("algorithm:") : out.index("\nFigures:")])["algorithm"])
+    algorithm = yaml.safe_load(out[out.index("algorithm:") : out.index("\nFigures:")])
+    make_config({"data": {"name": "sites"}, "model": {"name": "mlp"}, "training": {"steps": 600}} | algorithm)
     read = json.loads((tmp_path / "d.json").read_text(encoding="utf-8"))
     assert {name: read[name] for name in expected.as_dict()} == json.loads(json.dumps(expected.as_dict()))
     assert (read["data"], read["limit"]) == (str(tmp_path / "z.parquet"), 50)

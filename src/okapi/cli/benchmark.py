@@ -65,7 +65,7 @@ def _benchmark_parser() -> ArgumentParser:
         "Killed, it goes on by the same command: finished runs stay, begun ones are resumed, failed ones are\n"
         "tried again. Keys of the config can be options too, for all runs.",
         epilog="example:\n"
-        "  okapi benchmark configs/sites --methods erm,fixmatch,okapi --seeds 5\n"
+        "  okapi benchmark configs/sites --methods erm,okapi,okapi_plus --seeds 5\n"
         "  okapi benchmark configs/pacs --targets all --seeds 3 --data.root ~/pacs --out runs/pacs\n"
         "  okapi benchmark configs/poverty --folds A-E --engine slurm --slurm-partition gpu --slurm-gpus 1\n\n"
         "The folder gets table.md, table.csv, table.tex, runs.csv (every run with its config's hash, seed,\n"

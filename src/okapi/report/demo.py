@@ -9,13 +9,13 @@ from okapi.report.matching_demo import match_sites
 from okapi.report.run_page import write_report
 from okapi.report.terminal import print_files, stdout, working
 
-METHODS = ("erm", "fixmatch", "okapi")
+METHODS = ("erm", "fixmatch", "okapi", "okapi_plus")
 SEEDS = 2
 LENGTH = [("training.steps", "400")]  # two thirds of what the configs say, for those who wait
 
 
 def run_demo(out: Path, overrides: Sequence[tuple[str, str]] = ()) -> None:
-    """Match digits across four sites; train three methods on 24 sites, compare them and show what they learnt.
+    """Match digits across four sites; train four methods on 24 sites, compare them and show what they learnt.
 
     Called again with the same folder, it goes on where it was stopped.
 
