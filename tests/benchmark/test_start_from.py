@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pandas as pd
 import pytest
-from tests.benchmark.small import DOMAINS, benchmark, write_configs
+from tests.benchmark.small import DOMAINS, benchmark
 
 from okapi.benchmark import make_grid, read_results
 from okapi.benchmark.plan import read_plan
@@ -14,11 +14,6 @@ from okapi.benchmark.plan import read_plan
 METHODS = ["erm", "okapi", "offline_okapi"]
 CHOSEN = {"seeds": (0, 1), "targets": DOMAINS[1:3], "start_from": "erm"}
 FOLDERS = ("car_toon/seed-0", "car_toon/seed-1", "photo %26 co/seed-0", "photo %26 co/seed-1")
-
-
-@pytest.fixture(scope="module")
-def configs(tmp_path_factory):
-    return write_configs(tmp_path_factory.mktemp("configs"))
 
 
 @pytest.fixture(scope="module")
