@@ -7,17 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.benchmark.small import DOMAINS, benchmark, write_configs
+from tests.benchmark.small import DOMAINS, benchmark
 
 from okapi import __version__
 from okapi.benchmark import Cell, Results, Run, make_grid, paired_difference, read_results
 from okapi.benchmark.comparing import energy_table
 from okapi.benchmark.energy import newest_step, read_energy
-
-
-@pytest.fixture(scope="module")
-def configs(tmp_path_factory):
-    return write_configs(tmp_path_factory.mktemp("configs"))
 
 
 @pytest.fixture(scope="module")

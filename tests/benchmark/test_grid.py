@@ -1,16 +1,11 @@
 """Which runs a benchmark consists of, and what is refused."""
 
 import pytest
-from tests.benchmark.small import DOMAINS, write_configs
+from tests.benchmark.small import DOMAINS
 
 from okapi.benchmark import Cell, make_grid
 from okapi.benchmark.grid import find_methods, folder_name, parse_names, parse_seeds
 from okapi.benchmark.plan import read_plan, settle
-
-
-@pytest.fixture(scope="module")
-def configs(tmp_path_factory):
-    return write_configs(tmp_path_factory.mktemp("grid"))
 
 
 def test_every_method_meets_every_target_and_seed_and_its_config_says_so(configs, tmp_path):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.benchmark.small import write_configs
 
 from okapi.benchmark import make_grid
 from okapi.benchmark.engines import Local, Started
@@ -22,11 +21,6 @@ pytestmark = [
     pytest.mark.usefixtures("quick_start"),
 ]
 ENDLESS = [("training.steps", "1000000"), ("training.checkpoint_every", "20"), ("training.validate_every", "1000000")]
-
-
-@pytest.fixture(scope="module")
-def configs(tmp_path_factory) -> Path:
-    return write_configs(tmp_path_factory.mktemp("configs"))
 
 
 @pytest.fixture(scope="module")

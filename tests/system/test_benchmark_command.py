@@ -67,6 +67,26 @@ def test_interrupted_and_killed_it_goes_on_and_repeats_nothing(configs, tmp_path
     assert undisturbed.table().caption in printed
 
 
+def test_killed_while_two_train_what_others_start_from_it_goes_on(configs, tmp_path, fork):
+    out = tmp_path / "out"
+    words = ["benchmark", configs, "--methods", "okapi", "--seeds", "2", "--workers", "2", "--out", out]
+    words = [str(word) for word in (*words, "--start-from", "erm", *(f"--{key}={value}" for key, value in LONG))]
+    process = fork(*words)
+    wait_for(process, lambda: in_the_middle(out / "start" / "erm" / "all" / "seed-1"))
+    process.kill()
+    process.communicate()
+    assert not (out / "okapi").exists()
+    assert main(words) == 0
+    undisturbed, _ = benchmark(
+        configs, tmp_path / "undisturbed", ["okapi"], seeds=(0, 1), overrides=LONG, start_from="erm"
+    )
+    assert (out / "table.csv").read_text() == undisturbed.table().to_csv()
+    for seed in range(2):
+        runs = [folder / "okapi" / "all" / f"seed-{seed}" for folder in (out, tmp_path / "undisturbed")]
+        started = [json.loads((run / "results.json").read_text())["started_from"] for run in runs]
+        assert started[0] | {"path": started[1]["path"]} == started[1]
+
+
 @contextmanager
 def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
     """Press Ctrl-C as soon as something is true."""
@@ -165,6 +185,7 @@ def run(*words: object) -> int:
 REFUSED = {
     "--seeds 0": "--seeds must be how many seeds",
     "--methods nonsense": "method 'nonsense' has no config",
+    "--start-from nonsense": "start_from must be a method: method 'nonsense' has no config",
     "--targets moon": "targets must be domains that can be held out",
     "--folds A-E": "folds need a data set with the key data.fold",
     "--energy": "--energy needs --country",

@@ -13,6 +13,7 @@ import yaml
 from okapi.cli import main
 from okapi.evaluation import Diagnosis, diagnose
 from okapi.report.diagnosis_page import diagnosis_page
+from okapi.training import make_config
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

@@ -158,3 +158,22 @@ def small_disk(tmp_path) -> Iterator[tuple[Path, Callable[[], object]]]:
         pytest.skip("no right to mount a small disk")
     yield disk, lambda: subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
     subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_run_that_started_from_another_s_weights_goes_on_without_them(config, begin, fork, tmp_path):
+    erm, words = tmp_path / "erm", ("--training.start_from", tmp_path / "erm")
+    (tmp_path / "erm.yaml").write_text(yaml.safe_dump(CONFIG | {"algorithm": {"name": "erm"}}))
+    end(fork("train", tmp_path / "erm.yaml", "--out", erm, "--training.steps", 4))
+    end(begin(tmp_path / "undisturbed", *words))
+    run = tmp_path / "run"
+    for step in (1, STEPS // 2):  # before and after the first checkpoint of the loop
+        process = begin(run, *([] if run.exists() else words))
+        wait_for(process, lambda step=step: steps_written(run) >= step)
+        process.kill()
+        process.communicate(timeout=60)
+        if erm.exists():
+            erm.rename(tmp_path / "gone")
+    assert "Going on after step" in end(begin(run))
+    assert differing(outcome(run, STEPS), outcome(tmp_path / "undisturbed", STEPS)) == []
+    assert (run / "results.json").read_bytes() == (tmp_path / "undisturbed" / "results.json").read_bytes()
+    assert b'"algorithm": "erm"' in (run / "results.json").read_bytes()

@@ -159,9 +159,10 @@ class Comparison:
         over = f"{groups} folds, each a mean over {of_seeds}" if self.grid.axis == "fold" else of_seeds
         if AVERAGE in self.columns[1:]:
             over += "; the average over targets is taken of each seed first"
+        starts = "".join(f"Every run starts from the weights of one of {name}. " for name in self.grid.start)
         return (
             f"{self.metric} on {self.split} ({better} is better): mean (standard deviation) over {over}. "
-            f"Weights selected by {self._selection()}. okapi {self._version()}."
+            f"{starts}Weights selected by {self._selection()}. okapi {self._version()}."
         )
 
     def _selection(self) -> str:

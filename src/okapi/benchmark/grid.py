@@ -26,17 +26,24 @@ USUAL = ("erm", "fixmatch", "okapi")
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: a method, a target or fold, a seed."""
+    """One run: a method, a target or fold, a seed; or the run that others of its target and seed start from."""
 
     method: str
     group: str
     seed: int
+    is_start: bool = False
+
+    @property
+    def called(self) -> str:
+        """The method; of a run that others start from it says so."""
+        return f"{self.method} (start)" if self.is_start else self.method
 
     def __str__(self) -> str:
-        return ", ".join([self.method, *([] if self.group == ALL else [self.group]), f"seed {self.seed}"])
+        return ", ".join([self.called, *([] if self.group == ALL else [self.group]), f"seed {self.seed}"])
 
     def below(self, folder: Path) -> Path:
         """Return the place of this cell below a folder."""
+        folder = folder / "start" if self.is_start else folder
         return folder / folder_name(self.method) / folder_name(self.group) / f"seed-{self.seed}"
 
 
@@ -57,6 +64,8 @@ class Grid:
         The method that others are compared with; one that is not there is compared with nobody.
     sources : dict of str to str
         From which file each config came.
+    start : dict of str to Config
+        The one method whose runs all others start from, each from that of its own target and seed; empty: none.
     """
 
     methods: dict[str, Config]
@@ -65,6 +74,7 @@ class Grid:
     groups: tuple[str, ...] = (ALL,)
     reference: str = "erm"
     sources: dict[str, str] = field(default_factory=dict)
+    start: dict[str, Config] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, values in (("methods", list(self.methods)), ("seeds", self.seeds), ("groups", self.groups)):
@@ -73,7 +83,7 @@ class Grid:
         if bad := [seed for seed in self.seeds if seed < 0]:
             raise ValueError(f"seeds must be at least 0, got {bad[0]}")
         if self.axis:
-            for method, config in self.methods.items():
+            for method, config in [*self.methods.items(), *self.start.items()]:
                 if not hasattr(config.data, KEYS[self.axis]):
                     raise ConfigError(
                         f"{self.axis}s need a data set with the key data.{KEYS[self.axis]}, {method} is on "
@@ -85,7 +95,7 @@ class Grid:
         return [Cell(method, group, seed) for seed, group, method in product(self.seeds, self.groups, self.methods)]
 
     def config(self, cell: Cell, out: Path) -> Config:
-        """Return the config of a cell; offline Okapi is given the ERM run of its own target and seed.
+        """Return the config of a cell, with the run of its own target and seed that it ``needs``.
 
         Parameters
         ----------
@@ -93,18 +103,26 @@ class Grid:
         out : Path
             Folder of the benchmark.
         """
-        config = replace(self.methods[cell.method], seed=cell.seed)
+        config = replace((self.start if cell.is_start else self.methods)[cell.method], seed=cell.seed)
         if self.axis:
             try:
                 config = replace(config, data=replace(config.data, **{KEYS[self.axis]: cell.group}))
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"{cell.method}, {self.axis} {cell.group}: data.{error}") from error
         if needed := self.needs(cell):
-            config = replace(config, algorithm=replace(config.algorithm, erm_run=str(needed.below(out))))
+            path = str(needed.below(out))
+            if needed.is_start:
+                config = replace(config, training=replace(config.training, start_from=path))
+            if config.names["algorithm"] == "offline_okapi":
+                config = replace(config, algorithm=replace(config.algorithm, erm_run=path))
         return config
 
     def needs(self, cell: Cell) -> Cell | None:
-        """Return the cell whose model a cell starts from: an ERM run of this grid, for offline Okapi."""
+        """Return the cell whose model a cell starts from: that of ``start``, or an ERM run for offline Okapi."""
+        if cell.is_start:
+            return None
+        if self.start:
+            return replace(cell, method=next(iter(self.start)), is_start=True)
         if self.methods[cell.method].names["algorithm"] != "offline_okapi":
             return None
         plain = [name for name, config in self.methods.items() if config.names["algorithm"] == "erm"]
@@ -121,6 +139,7 @@ def make_grid(
     folds: Sequence[str] = (),
     overrides: Sequence[tuple[str, str]] = (),
     reference: str = "erm",
+    start_from: str | None = None,
 ) -> Grid:
     """Return the grid of a folder of YAML files, or of some YAML files.
 
@@ -137,10 +156,13 @@ def make_grid(
     overrides : sequence of (key, text)
         Of all configs.
     reference : str
+    start_from : str, optional
+        The method whose runs all others start from: any of the files.
     """
     if targets and folds:
         raise ValueError("targets and folds cannot both be given: a data set has one or the other")
     files = find_methods(configs, methods)
+    start = find_start(configs, start_from) if start_from else {}
     chosen = {name: read_config(path, overrides) for name, path in files.items()}
     axis: Axis | None = "target" if targets else "fold" if folds else None
     groups = tuple(targets or folds or (ALL,))
@@ -155,7 +177,8 @@ def make_grid(
         axis=axis,
         groups=groups,
         reference=reference,
-        sources={name: str(path) for name, path in files.items()},
+        sources={name: str(path) for name, path in [*files.items(), *start.items()]},
+        start={name: read_config(path, overrides) for name, path in start.items()},
     )
 
 
@@ -179,6 +202,14 @@ def find_methods(configs: Sequence[Path], methods: Sequence[str] = ()) -> dict[s
     if not methods or (unknown := [name for name in methods if name not in there]):
         raise ValueError(f"method {unknown[0]!r} has no config: {where}" if methods else where)
     return {name: there[name] for name in methods}
+
+
+def find_start(configs: Sequence[Path], name: str) -> dict[str, Path]:
+    """Return the YAML file of the method that runs start from."""
+    try:
+        return find_methods(configs, [name])
+    except ValueError as error:
+        raise ValueError(f"start_from must be a method: {error}") from None
 
 
 def find_targets(config: Config) -> tuple[str, ...]:

@@ -87,14 +87,15 @@ class _Benchmark:
 
     def __init__(self, grid: Grid, cells: Sequence[Cell], out: Path, running: Running) -> None:
         self._grid, self._out, self._running = grid, out, running
-        self._ended = {cell: read_run(grid, cell, out) for cell in cells}
-        self._left = [cell for cell, run in self._ended.items() if not (self._is_finished(run) or run.beyond_help)]
-        for cell in self._left:
-            del self._ended[cell]
+        runs = {cell: read_run(grid, cell, out) for cell in cells}
+        needed = [grid.needs(cell) for cell, run in runs.items() if not self._has_ended(run)]
+        runs = {cell: read_run(grid, cell, out) for cell in needed if cell and cell.is_start} | runs
+        self._left = [cell for cell, run in runs.items() if not self._has_ended(run)]
+        self._ended = {cell: run for cell, run in runs.items() if self._has_ended(run)}
         self._going: dict[Cell, _Going] = {}
         self._engine = self._make_engine()
-        steps = {cell: grid.methods[cell.method].training.steps for cell in cells}
-        self._watch = Watch({cell: (cell.below(out), steps[cell]) for cell in cells}, len(self._ended))
+        steps = {cell: grid.config(cell, out).training.steps for cell in runs}
+        self._watch = Watch({cell: (cell.below(out), steps[cell]) for cell in runs}, len(self._ended))
 
     def run(self) -> None:
         """Make all runs."""
@@ -119,14 +120,20 @@ class _Benchmark:
                 going.started.kill()
 
     def _is_finished(self, run: Run) -> bool:
-        return run.state == "finished" and (run.tested or not self._running.test)
+        return run.state == "finished" and (run.tested or not self._is_tested(run.cell))
+
+    def _has_ended(self, run: Run) -> bool:
+        return self._is_finished(run) or run.beyond_help
+
+    def _is_tested(self, cell: Cell) -> bool:
+        return self._running.test and not cell.is_start
 
     def _make_engine(self) -> Engine:
         if self._running.engine is not None:
             return self._running.engine
         if self._running.slurm is not None:
             return Slurm(self._out / "logs" / "slurm", self._running.slurm)
-        settings = [config.training for config in self._grid.methods.values()]
+        settings = [config.training for config in [*self._grid.methods.values(), *self._grid.start.values()]]
         workers = self._running.workers
         several = any(its.devices * its.nodes > 1 for its in settings)
         if workers is None and (several or self._running.country):
@@ -160,7 +167,8 @@ class _Benchmark:
                 continue
             self._left.remove(cell)
             if needed is not None and read_run(self._grid, needed, self._out).state != "finished":
-                self._fail(cell, f"it starts from the model of {needed}, which is not finished")
+                its_log = log_file(self._out, needed)
+                self._fail(cell, f"it starts from the model of {needed}, which is not finished; see {its_log}")
                 continue
             taken = {going.slot for going in self._going.values()}
             slot = next(number for number in range(len(taken) + 1) if number not in taken)
@@ -172,7 +180,7 @@ class _Benchmark:
         job = Job(
             config=self._grid.config(cell, self._out).as_dict(),
             folder=str(cell.below(self._out)),
-            test=self._running.test,
+            test=self._is_tested(cell),
             country=self._running.country,
             tracking="machine" if alone else "process",
         )

@@ -174,8 +174,8 @@ def _odd_config(folder: RunDirectory, expected: Config) -> str:
         found = read_config(folder.config).as_dict()  # with keys that its version did not know
     except (OSError, ValueError, yaml.YAMLError) as error:
         return f"has a config.yaml that cannot be read: {' '.join(str(error).split())}"
-    # How many processes a run has is up to what started it, and a moved benchmark has moved its ERM runs, too.
-    own = ("training.devices", "training.nodes", "algorithm.erm_run")
+    # How many processes a run has is up to what started it, and a moved benchmark has moved what runs start from, too.
+    own = ("training.devices", "training.nodes", "training.start_from", "algorithm.erm_run")
     changes = [text for text in differences(found, wanted) if text.partition(":")[0] not in own]
     return f"holds a run with another config: {'; '.join(changes)}" if changes else ""
 

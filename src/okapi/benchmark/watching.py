@@ -84,7 +84,7 @@ class Watch:
     def table(self, going: Collection[Cell], ended: Mapping[Cell, Run]) -> Group:
         """Return the table of methods and targets: how many runs are in which state, and how far those are that run."""
         methods, groups = (
-            list(dict.fromkeys(getattr(cell, name) for cell in self._runs)) for name in ("method", "group")
+            list(dict.fromkeys(getattr(cell, name) for cell in self._runs)) for name in ("called", "group")
         )
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for heading in ("method", *("runs" if group == ALL else group for group in groups)):
@@ -93,7 +93,7 @@ class Watch:
         for cell, (step, _) in progress.items():
             self._first.setdefault(cell, step)
         for method in methods:
-            cells = [[cell for cell in self._runs if (cell.method, cell.group) == (method, group)] for group in groups]
+            cells = [[cell for cell in self._runs if (cell.called, cell.group) == (method, group)] for group in groups]
             table.add_row(Text(method), *(self._cell(its, progress, ended) for its in cells))
         done = sum(run.state == "finished" for run in ended.values())
         line = f"{done} of {len(self)} runs finished, {len(going)} running, {self._left(progress, ended)}"

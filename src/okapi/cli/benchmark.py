@@ -30,6 +30,7 @@ def _benchmark(chosen: Namespace) -> int:
         folds=parse_names(chosen.folds or ""),
         overrides=chosen.overrides,
         reference=chosen.reference,
+        start_from=chosen.start_from,
     )
     slurm = SlurmSettings(
         partition=chosen.slurm_partition,
@@ -66,10 +67,12 @@ def _benchmark_parser() -> ArgumentParser:
         "tried again. Keys of the config can be options too, for all runs.",
         epilog="example:\n"
         "  okapi benchmark configs/sites --methods erm,okapi,okapi_plus --seeds 5\n"
+        "  okapi benchmark configs/sites --seeds 5 --start-from erm --out runs/sites-from-erm\n"
         "  okapi benchmark configs/pacs --targets all --seeds 3 --data.root ~/pacs --out runs/pacs\n"
         "  okapi benchmark configs/poverty --folds A-E --engine slurm --slurm-partition gpu --slurm-gpus 1\n\n"
         "The folder gets table.md, table.csv, table.tex, runs.csv (every run with its config's hash, seed,\n"
-        "version, environment and time), logs/, and the run directories METHOD/TARGET/seed-N.",
+        "version, environment and time), logs/, and the run directories METHOD/TARGET/seed-N; start/\n"
+        "has those of --start-from, which are in no table.",
     )
     add = parser.add_argument
     add("configs", type=Path, nargs="*", metavar="CONFIGS", help="a folder of YAML files, or YAML files")
@@ -79,6 +82,11 @@ def _benchmark_parser() -> ArgumentParser:
     add("--targets", metavar="NAMES", help="domains to hold out one after the other, or all")
     add("--out", type=Path, metavar="DIR", help="where to write (default: runs/ and the name of the folder)")
     add("--reference", default="erm", metavar="NAME", help="the method that others are compared with")
+    add(
+        "--start-from",
+        metavar="NAME",
+        help="train this method first, with every target and seed, and let all runs start from its weights",
+    )
     add("--split", metavar="SPLIT", help="what the table is about (default: ood_test where there is one)")
     add("--metric", metavar="NAME", help="what the table is about (default: the config's, or the task's main one)")
     add("--no-test", action="store_true", help="leave test splits sealed: validation figures only")

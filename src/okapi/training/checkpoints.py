@@ -127,6 +127,11 @@ def read_newest(folder: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]
     return None, refused
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether there is a checkpoint below a folder, good or not."""
+    return bool(_paths(folder))
+
+
 def read_checkpoint(path: Path) -> Checkpoint:
     """Return a checkpoint, or say by CheckpointError why it is refused."""
     manifest = _read_manifest(path)

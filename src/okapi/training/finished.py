@@ -21,7 +21,7 @@ MAY_DIFFER: tuple[str, ...] = ("data.root", "data.path", "data.cache", "training
 MAY_DIFFER += ("training.evaluation_batch", "training.workers")
 """Keys that may have other values than in training: where the data is, and what computes."""
 
-_PARTS = {"selection": dict, "config": dict, "weights": dict, "opened": dict, "evaluations": list}
+_PARTS = {"selection": dict, "config": dict, "weights": dict, "opened": dict, "evaluations": list, "classes": list}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +60,8 @@ class FinishedRun:
     folder : RunDirectory
     config : Config
     weights : Weights
+    classes : tuple of str
+        Names of the classes; empty where they are not known.
     overrides : dict
         Keys that differ from the run's config, as text.
     notes : list of str
@@ -69,6 +71,7 @@ class FinishedRun:
     folder: RunDirectory
     config: Config
     weights: Weights
+    classes: tuple[str, ...] = ()
     overrides: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -94,7 +97,25 @@ def read_run(
         notes.append(f"{path} was trained by okapi {results.get('okapi')}, this is {__version__}")
     config = _config(folder, results, overrides, notes, force)
     weights = _selected(folder, results, notes, force) if which == "selected" else _last(folder)
-    return FinishedRun(folder=folder, config=config, weights=weights, overrides=dict(overrides), notes=notes)
+    return FinishedRun(
+        folder=folder,
+        config=config,
+        weights=weights,
+        classes=tuple(results.get("classes", ())),
+        overrides=dict(overrides),
+        notes=notes,
+    )
+
+
+def read_named_run(key: str, path: str) -> FinishedRun:
+    """Return the finished run that a key of a config names; one that cannot serve is a ConfigError with the key."""
+    try:
+        run = read_run(Path(path), force=True)
+    except ValueError as error:
+        raise ConfigError(f"{key} must be the directory of a finished run: {error}") from error
+    if run.weights.edited:
+        raise ConfigError(f"{key} must be the directory of a finished run: {run.folder.model} was edited since")
+    return run
 
 
 def read_results(folder: RunDirectory) -> dict[str, Any]:

@@ -78,6 +78,8 @@ def fit(
             settings.workers,
             pin_memory=fabric.device.type == "cuda",
         )
+        if run.started_from and checkpoint is None:
+            run.save()  # from here on the run that it starts from may change, or go
         drawing = iter(loader)
         stop = False
         while run.done < settings.steps and not run.selection.exhausted and not stop:
@@ -117,14 +119,14 @@ class _Run:
         stack: ExitStack,
     ) -> None:
         self.config, self.parts, self.fabric, self.folder = config, parts, fabric, folder
-        self.done = 0
+        self.done, self.started_from = 0, parts.started_from
         self.learner = Learner(config, parts.algorithm, fabric)
         self.selection = Selection(config.training, parts.dataset.task)
         self.scores = LabelFreeScores(config, parts.dataset) if self.selection.is_label_free else None
         self.matches = ValidationMatches(config, parts) if parts.algorithm.matching else None
         self.saved = None if checkpoint is None else checkpoint.path
         if checkpoint is not None:
-            self.done = checkpoint.step
+            self.done, self.started_from = checkpoint.step, checkpoint.state.get("started_from")
             self.learner.load_state_dict(checkpoint.state["learner"])
             self.selection.load_state_dict(checkpoint.state["selection"])
             if self.scores:
@@ -219,6 +221,7 @@ class _Run:
                 "selection": self.selection.state_dict(),
                 "logbook": self.logbook.state_dict(),
                 "scores": self.scores.state_dict() if self.scores else {},
+                "started_from": self.started_from,
             }
             lengths = self.logbook.sync()
             save_checkpoint(self.folder.checkpoints, self.done, state, config=self.config.as_dict(), lengths=lengths)
@@ -233,6 +236,8 @@ class _Run:
             "stopped_early": self.done < self.config.training.steps,
             "selection": self.selection.as_dict(),
             "weights": {"file": self.folder.model.name, "sha256": self.fabric.broadcast(weights)},
+            "classes": list(self.parts.dataset.class_names),
+            **({"started_from": self.started_from} if self.started_from else {}),
             "seed": self.config.seed,
             "config": self.config.as_dict(),
         }

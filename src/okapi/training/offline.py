@@ -1,7 +1,5 @@
 """Matches for offline Okapi: found once, from the encodings of a model that was trained before."""
 
-from pathlib import Path
-
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -9,8 +7,9 @@ from torch import Tensor
 from okapi.algorithms import offline_matches
 from okapi.data.dataset import Dataset
 from okapi.models import Network
-from okapi.training.config import Config, ConfigError, read_config
+from okapi.training.config import Config, ConfigError
 from okapi.training.files import replacing
+from okapi.training.finished import FinishedRun, read_named_run
 from okapi.training.parts import build_network
 from okapi.training.run_directory import RunDirectory
 
@@ -18,7 +17,7 @@ from okapi.training.run_directory import RunDirectory
 def check_erm_run(config: Config, run: RunDirectory | None) -> None:
     """Refuse a config of offline Okapi whose trained model is missing or of other data."""
     if config.names["algorithm"] == "offline_okapi" and not (run and run.matches.exists()):
-        _erm_config(config)
+        _erm_run(config)
 
 
 def read_matches(config: Config, dataset: Dataset, run: RunDirectory, device: torch.device) -> Tensor | None:
@@ -37,8 +36,8 @@ def read_matches(config: Config, dataset: Dataset, run: RunDirectory, device: to
 
 def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tensor:
     """Encode the labelled and the unlabelled samples with the trained model and match them."""
-    erm_config = _erm_config(config)
-    network = build_network(erm_config, dataset, _erm_run(config).model)
+    erm = _erm_run(config)
+    network = build_network(erm.config, dataset, erm.folder.model)
     pools = [dataset.rows("train"), dataset.rows("unlabelled")]
     rows = torch.cat(pools)
     if config.algorithm.domain == "binary":
@@ -68,23 +67,17 @@ def encode_rows(
     return torch.cat(encodings), torch.cat(predictions)
 
 
-def _erm_run(config: Config) -> RunDirectory:
-    return RunDirectory(Path(config.algorithm.erm_run))
-
-
-def _erm_config(config: Config) -> Config:
-    """Return the config of the trained model, refusing one that does not serve."""
+def _erm_run(config: Config) -> FinishedRun:
+    """Return the trained model, refusing one that does not serve."""
     if config.algorithm.erm_run is None:
         raise ConfigError(
             "algorithm.erm_run is missing; it must be the run directory of an ERM model of the same data; "
             "give --algorithm.erm_run DIR"
         )
-    run = _erm_run(config)
-    for path in (run.config, run.results, run.model):
-        if not path.is_file():
-            raise ConfigError(f"algorithm.erm_run must be the directory of a finished run, {path} does not exist")
-    erm_config = read_config(run.config)
-    ours, theirs = config.as_dict()["data"], erm_config.as_dict()["data"]
+    run = read_named_run("algorithm.erm_run", config.algorithm.erm_run)
+    ours, theirs = config.as_dict()["data"], run.config.as_dict()["data"]
     if ours != theirs:
-        raise ConfigError(f"algorithm.erm_run must be of the same data, {run.path} was trained on {theirs}, not {ours}")
-    return erm_config
+        raise ConfigError(
+            f"algorithm.erm_run must be of the same data, {run.folder.path} was trained on {theirs}, not {ours}"
+        )
+    return run

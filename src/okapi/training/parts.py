@@ -1,7 +1,8 @@
 """What a run is made of: the data set and the algorithm, built from a config and checked against each other."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -15,22 +16,39 @@ from okapi.training.config import Config, ConfigError
 from okapi.training.seeds import derived_seed, seed_everything
 from okapi.training.selection import check_selector
 from okapi.training.settings import Sampling
+from okapi.training.starting import read_start, start
 from okapi.training.weights import read_weights
 
 
 class Parts(NamedTuple):
-    """The data set and the algorithm, with its network, of a run."""
+    """The data set and the algorithm, with its network, of a run; and what results.json says of the run it starts from.
+
+    ``started_from`` is None where it starts from no other run, or a checkpoint says what it started from.
+    """
 
     dataset: Dataset
     algorithm: Algorithm
+    started_from: dict[str, Any] | None = None
 
 
-def build_parts(config: Config) -> Parts:
-    """Return the parts of a run; what cannot be trained is refused here, before anything is written."""
+def build_parts(config: Config, resumed: bool = False) -> Parts:
+    """Return the parts of a run; what cannot be trained is refused here, before anything is written.
+
+    Parameters
+    ----------
+    config : Config
+    resumed : bool
+        Whether weights of a checkpoint will replace the first ones: those of ``training.start_from`` are not read.
+    """
+    earlier = None if resumed else read_start(config)
     dataset = DATA[config.names["data"]].build(config.data)
     dataset.check()
+    if config.training.start_from is not None:
+        config = replace(config, model=untrained(config.model))
+    network = build_network(config, dataset)
+    started_from = start(network, earlier, config, dataset) if earlier else None
     algorithm = ALGORITHMS[config.names["algorithm"]](
-        build_network(config, dataset),
+        network,
         dataset.task,
         config.algorithm,
         steps=config.training.steps,
@@ -38,7 +56,7 @@ def build_parts(config: Config) -> Parts:
         multi_label=dataset.domain.ndim == 2,
     )
     _check_splits(config, dataset, algorithm)
-    return Parts(dataset, algorithm)
+    return Parts(dataset, algorithm, started_from)
 
 
 def build_network(config: Config, dataset: Dataset, weights: Path | None = None) -> Network:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from okapi.training.checkpoints import Checkpoint, read_checkpoint, read_newest
+from okapi.training.checkpoints import Checkpoint, has_checkpoint, read_checkpoint, read_newest
 from okapi.training.config import Config, ConfigError, differences, read_config
 from okapi.training.devices import as_launched, make_fabric
 from okapi.training.errors import RunError
@@ -91,7 +91,7 @@ def prepare(config: Config, folder: RunDirectory | None = None) -> Parts:
     check_trackers(config)
     check_erm_run(config, folder)
     try:
-        return build_parts(config)
+        return build_parts(config, resumed=folder is not None and has_checkpoint(folder.checkpoints))
     except TypeError as error:  # a network that cannot take the data
         raise ConfigError(str(error)) from error
 

@@ -28,6 +28,9 @@ class TrainingSettings:
     ----------
     steps : int
         Optimiser steps of the whole run.
+    start_from : str, optional
+        Directory of a finished run whose selected weights, of encoder and head, this run starts from; null: those of
+        the section model.
     labelled_batch : int
         Labelled samples of a batch, of all processes together.
     unlabelled_batch : int
@@ -92,6 +95,7 @@ class TrainingSettings:
     """
 
     steps: int
+    start_from: str | None = None
     labelled_batch: int = 32
     unlabelled_batch: int = 32
     sampling: Sampling = "uniform"

@@ -39,7 +39,7 @@ class ValidationMatches:
     """
 
     def __init__(self, config: Config, parts: Parts) -> None:
-        self._dataset, self._algorithm, self._settings = *parts, config.training
+        self._dataset, self._algorithm, self._settings = parts.dataset, parts.algorithm, config.training
         self._drawn = {
             split: draw(parts.dataset, split, MOST, derived_seed(config.seed, "matches", split))
             for split in ("train", *VALIDATION)

@@ -1,0 +1,50 @@
+"""A run that starts from the weights of another: ``training.start_from``."""
+
+from typing import Any
+
+from okapi.algorithms.outcomes import OUTCOMES
+from okapi.data.dataset import Dataset
+from okapi.data.formats import listed
+from okapi.models import Network
+from okapi.training.config import Config, ConfigError, differences
+from okapi.training.finished import FinishedRun, read_named_run
+
+_KEY = "training.start_from"
+
+
+def read_start(config: Config) -> FinishedRun | None:
+    """Return the run that a config starts from, if any."""
+    path = config.training.start_from
+    return None if path is None else read_named_run(_KEY, path)
+
+
+def start(network: Network, run: FinishedRun, config: Config, dataset: Dataset) -> dict[str, Any]:
+    """Give a network the weights of a finished run; return what results.json says of it.
+
+    Parameters
+    ----------
+    network : Network
+    run : FinishedRun
+    config : Config
+        Of the run that starts.
+    dataset : Dataset
+        Of the run that starts; it may have other samples and domains than that of ``run``, but the same classes.
+    """
+    path, weights = run.folder.path, run.weights
+    if run.classes and dataset.class_names and run.classes != dataset.class_names:
+        raise ConfigError(
+            f"{_KEY} must be a run with the same classes: {path} has {listed(run.classes)}, "
+            f"the data has {listed(dataset.class_names)}"
+        )
+    given, wanted = ({k: tuple(v.shape) for k, v in its.items()} for its in (weights.tensors, network.state_dict()))
+    if odd := [name for name in wanted | given if wanted.get(name) != given.get(name)]:
+        if all(name.startswith("head.") for name in odd):
+            what = f"{given[odd[0]][0]} {OUTCOMES[dataset.task.kind]}, the data has {dataset.task.outputs}"
+        else:
+            shapes = (str(its.get(odd[0], "missing")) for its in (given, wanted))
+            models = ({"model": its.as_dict()["model"]} for its in (run.config, config))
+            what = "; ".join([f"{odd[0]} {' then, '.join(shapes)} now", *differences(*models)])
+        raise ConfigError(f"{_KEY} must be a run with the same network: {path} has {what}")
+    network.load_state_dict(weights.tensors)
+    algorithm = run.config.names["algorithm"]
+    return {"path": str(path), "sha256": weights.sha256, "step": weights.step, "algorithm": algorithm}
