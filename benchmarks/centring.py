@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from okapi.nn.centring import centred
+from okapi.nn.hubs import penalised
 from torch.nn.functional import normalize
 
 from _common import machine_facts
 from okapi.matching import Matches, caliper_nn
-from okapi.nn.centring import centred
-from okapi.nn.hubs import penalised
 
 K = 5
 

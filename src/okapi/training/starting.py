@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from okapi.algorithms.outcomes import OUTCOMES
 from okapi.data.dataset import Dataset
 from okapi.data.formats import listed
 from okapi.models import Network
@@ -10,6 +9,7 @@ from okapi.training.config import Config, ConfigError, differences
 from okapi.training.finished import FinishedRun, read_named_run
 
 _KEY = "training.start_from"
+_OUTPUTS = {"classification": "classes", "regression": "numbers", "multilabel": "labels"}
 
 
 def read_start(config: Config) -> FinishedRun | None:
@@ -39,7 +39,7 @@ def start(network: Network, run: FinishedRun, config: Config, dataset: Dataset) 
     given, wanted = ({k: tuple(v.shape) for k, v in its.items()} for its in (weights.tensors, network.state_dict()))
     if odd := [name for name in wanted | given if wanted.get(name) != given.get(name)]:
         if all(name.startswith("head.") for name in odd):
-            what = f"{given[odd[0]][0]} {OUTCOMES[dataset.task.kind]}, the data has {dataset.task.outputs}"
+            what = f"{given[odd[0]][0]} {_OUTPUTS[dataset.task.kind]}, the data has {dataset.task.outputs}"
         else:
             shapes = (str(its.get(odd[0], "missing")) for its in (given, wanted))
             models = ({"model": its.as_dict()["model"]} for its in (run.config, config))
