@@ -1,4 +1,4 @@
-"""Fifty steps of Okapi, and of OkapiPlus as far as it matches by outcomes, against a literal, slow transcription of the method, in float64."""
+"""Fifty steps of Okapi, and of OkapiPlus matching by outcomes alone, against a slow transcription, in float64."""
 
 import copy
 from dataclasses import replace
