@@ -219,7 +219,7 @@ def test_a_training_step_and_validation_and_offline_okapi_match_the_same_samples
     ]
     both = Pool(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*pools, strict=True)))
     validated = match(both, both, matching, kind)
-    assert 0 < len(trained)
+    assert len(trained) > 0
     for ours, theirs in zip((trained.query, trained.key), (validated.query, validated.key), strict=True):
         assert torch.equal(ours, theirs)
     torch.testing.assert_close(trained.distance, validated.distance)
