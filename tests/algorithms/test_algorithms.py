@@ -6,10 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from okapi.algorithms.outcomes import OUTCOMES, teaching_loss
+from okapi.nn.centring import PRIOR
+from okapi.nn.outcome_bank import predicted_outcome
 from tests.algorithms.test_contract import SIZE, TASKS, make, toy
 from tests.matching.oracle import brute_force
 from torch.nn.functional import cross_entropy, mse_loss, normalize, one_hot
 
+<<<<<<< HEAD
 from okapi.algorithms import SharedDomainsWarning, offline_matches, supervised_loss
 from okapi.algorithms.cross_domain import momentum_schedule
 from okapi.config import (
@@ -28,6 +32,15 @@ from okapi.nn import Pool, consistency, match
 from okapi.nn.pseudo_labels import predicted_outcome, pseudo_label_loss
 
 NEAREST = MatchingSettings(k=1, fixed_caliper=None, std_caliper=None)
+=======
+from okapi.algorithms import Okapi, SharedDomainsWarning, offline_matches, supervised_loss
+from okapi.algorithms.fixmatch import FixMatchSettings
+from okapi.algorithms.offline_okapi import OfflineOkapiSettings, offline_outcomes
+from okapi.algorithms.okapi import OkapiSettings
+from okapi.data.batches import Batch
+from okapi.data.task import Task
+from okapi.matching import SeparableDomainsWarning
+>>>>>>> inner
 
 
 def test_supervised_losses_by_hand():
@@ -192,7 +205,6 @@ def test_there_is_a_scorer_only_if_a_caliper_compares_propensities(name, matchin
         ("okapi_plus", "regression", PrognosticMatchingSettings(k=1)),
         ("okapi_plus", "multilabel", PrognosticMatchingSettings(k=1, outcome_caliper=1.0)),
         ("okapi_plus", "classification", PrognosticMatchingSettings(k=1, fixed_caliper=0.9, outcome_caliper=1.0)),
-        ("okapi_plus", "classification", PrognosticMatchingSettings(k=1, outcome_caliper=None)),
     ],
 )
 def test_a_training_step_and_validation_and_offline_okapi_match_the_same_samples_alike(
@@ -218,12 +230,12 @@ def test_a_training_step_and_validation_and_offline_okapi_match_the_same_samples
         algorithm.pool(*outputs[1], batch.unlabelled.domain, None),
     ]
     both = Pool(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*pools, strict=True)))
-    validated = match(both, both, matching, kind)
+    validated = match(both, Pool(*both), matching, kind)  # as queries and keys; one and the same would count once
     assert len(trained) > 0
     for ours, theirs in zip((trained.query, trained.key), (validated.query, validated.key), strict=True):
         assert torch.equal(ours, theirs)
     torch.testing.assert_close(trained.distance, validated.distance)
-    if not matching.needs_propensity and not algorithm.consistency.task:
+    if name == "okapi" and not matching.needs_propensity:
         rows = offline_matches(both.encoding, both.domain, OfflineOkapiSettings(matching=matching))
         assert torch.equal(rows[trained.query], trained.key[:, 0])
         assert (rows >= 0).sum() == len(trained)

@@ -1,4 +1,4 @@
-"""Settings of the algorithms: the paper's are the defaults, there are few, and bad ones are rejected at construction."""
+"""Settings of the algorithms: the paper's are the defaults, they are few, and bad ones are rejected at once."""
 
 import inspect
 import re

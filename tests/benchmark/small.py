@@ -17,8 +17,12 @@ DOMAINS = ("art", "car_toon", "photo & co", "sketch")
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "erm": {"name": "erm"},
     "fixmatch": {"name": "fixmatch", "threshold": 0.5},
-    "okapi": {"name": "okapi", "bank": 64, "k": 2, "fixed_caliper": None, "std_caliper": None},
-    "offline_okapi": {"name": "offline_okapi", "erm_run": "none", "fixed_caliper": None, "std_caliper": None},
+    "okapi": {"name": "okapi", "bank": 64, "matching": {"k": 2, "fixed_caliper": None, "std_caliper": None}},
+    "offline_okapi": {
+        "name": "offline_okapi",
+        "erm_run": "none",
+        "matching": {"fixed_caliper": None, "std_caliper": None},
+    },
     "broken": {"name": "erm"},
 }
 

@@ -1,27 +1,31 @@
 """Diagnoses of made-up domains whose truth is known, and the rules on figures made by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestNeighbors
 
-from okapi.algorithms.okapi import OkapiSettings
+from okapi.config import PAPER, MatchingSettings, OkapiPlusSettings, PrognosticMatchingSettings
 from okapi.data.task import Task
 from okapi.evaluation import diagnose
-from okapi.evaluation.diagnosis.comparing import WAYS
+from okapi.evaluation.diagnosis.comparing import STRATEGIES
 from okapi.evaluation.diagnosis.diagnosing import _pairs
 from okapi.evaluation.diagnosis.predictor import Predictor
 from okapi.evaluation.diagnosis.rehearsing import vote
 from okapi.evaluation.diagnosis.rules import CALLED, LEAST_MATCHED, MARGIN, expectations, rule
 from okapi.evaluation.diagnosis.samples import gather
-from okapi.nn.centring import PRIOR
+from okapi.matching.centring import PRIOR
+from okapi.nn.pseudo_labels import align, class_frequencies
+from okapi.training import make_config
 
-ERM = {"weight": 0.0, "self_training": 0.0}
+ERM = {"name": "erm"}
 
 
 def sites(n: int = 120, shift: float = 0.3, seed: int = 0, domains: int = 3) -> tuple[Any, Any, Any]:
@@ -109,14 +113,16 @@ def test_domains_a_constant_apart_are_paired_rightly_less_their_means():
     scale = np.sqrt(x[others].var(axis=0).sum())
     model = LogisticRegression(C=10, max_iter=1000).fit(x[others] / scale, labels)
     known, said = np.eye(3)[labels], model.predict_proba(x[mine] / scale)
-    said = said * known.mean(axis=0) / said.mean(axis=0)
-    said /= said.sum(axis=1, keepdims=True)
+    outcome = torch.from_numpy(np.concatenate([said, known]))
+    is_known = torch.arange(len(outcome)) >= len(said)
+    encodings = torch.from_numpy(x[mine]), torch.from_numpy(x[others])
+    said = align(torch.from_numpy(said), *class_frequencies(outcome, is_known, encodings, 0.5)).numpy()
     width = np.sqrt((said.var(axis=0, ddof=1).sum() + known.var(axis=0, ddof=1).sum()) / 2) / 3
     within = np.linalg.norm(said[:, None] - known, axis=2) <= width
     wanted = {
         "none": brute(x[mine], x[others], 3),
         "centred": brute(*units, 3),
-        "ours": brute(*units, 3, within),
+        "okapi_plus": brute(*units, 3, within),
     }
     for way, (matched, keys) in wanted.items():
         row = one(found.rehearsals, held_out="a", calipers=way)
@@ -127,10 +133,10 @@ def test_domains_a_constant_apart_are_paired_rightly_less_their_means():
     assert plain["precision"] < 0.6 < 0.95 < centred["precision"]
     assert (plain["expectation"], centred["expectation"]) == ("hurt", "help")
     assert any(
-        reason.text.startswith("Less the mean of their domain, ") and reason.value > 0.95 > 0.6 > reason.limit
+        reason.text.startswith("Centred by domain mean, ") and reason.value > 0.95 > 0.6 > reason.limit
         for reason in found.reasons
     )
-    assert found.settings["centred"]
+    assert found.settings["name"] == "okapi_plus"
     assert (
         one(found.unlabelled_matches, calipers="centred")["distinct_keys"]
         > 2 * (one(found.unlabelled_matches, calipers="none")["distinct_keys"])
@@ -186,7 +192,7 @@ def test_good_pairs_are_not_said_to_hurt():
     x, domain, label = sites(shift=1.0)
     found = diagnose(x, domain, label, unlabelled=["c"])
     assert found.verdict in ("help", "may help")
-    assert one(found.expected, calipers="ours")["precision"] > 0.9
+    assert one(found.expected, calipers="okapi_plus")["precision"] > 0.9
     assert found.predictions.corrected_confidence.iloc[0] == pytest.approx(0.95, abs=0.1)
 
 
@@ -219,8 +225,8 @@ def test_without_targets_every_ordered_pair_is_looked_at_and_nothing_is_promised
     pairs = set(zip(found.separability.labelled, found.separability.unlabelled, strict=True))
     assert pairs >= {(a, b) for a in "abc" for b in "abc" if a != b}
     assert found.rehearsals.empty
-    assert found.expected.calipers.tolist() == ["none", "fixed", "std", "paper", "centred"]  # ours needs labels
-    assert OkapiSettings(**found.settings) == OkapiSettings(outcome_caliper=None, outcome_alignment=False)
+    assert found.expected.calipers.tolist() == ["none", "fixed", "std", "paper", "centred"]  # okapi_plus needs labels
+    assert settings_of(found).matching == PrognosticMatchingSettings(outcome_caliper=None)
 
 
 def test_with_one_labelled_domain_pairs_are_held_against_the_predictor():
@@ -299,7 +305,7 @@ def table(**rows: dict[str, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return rehearsals and matches with these figures by calipers, and nothing out of the ordinary elsewhere."""
     usual = {"precision": 0.5, "taught": 0.6, "match_rate": 1.0, "distinct_keys": 0.3, "busiest_key": 0.01}
     usual["agreement"] = 0.9
-    frame = pd.DataFrame([{"calipers": name, **usual, **rows.get(name, {})} for name in WAYS])
+    frame = pd.DataFrame([{"calipers": name, **usual, **rows.get(name, {})} for name in STRATEGIES])
     frame = frame.assign(held_out="a", queries=100, predictor=0.6, predictor_matched=0.6, chance=0.1)
     frame["matched"] = (100 * frame.match_rate).astype(int)
     return frame, frame
@@ -309,16 +315,16 @@ def table(**rows: dict[str, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
     ("rows", "verdict", "chosen"),
     [
         ({}, "hurt", None),
-        ({"ours": {"precision": 0.8}}, "may help", "ours"),
-        ({"ours": {"precision": 0.8, "match_rate": LEAST_MATCHED - 0.01}}, "hurt", None),
-        ({"ours": {"precision": 0.8, "taught": 0.6 + MARGIN}}, "help", "ours"),
-        ({"ours": {"precision": 0.8, "taught": 0.5}}, "hurt", None),
-        ({"ours": {"precision": 0.14}}, "hurt", None),
+        ({"okapi_plus": {"precision": 0.8}}, "may help", "okapi_plus"),
+        ({"okapi_plus": {"precision": 0.8, "match_rate": LEAST_MATCHED - 0.01}}, "hurt", None),
+        ({"okapi_plus": {"precision": 0.8, "taught": 0.6 + MARGIN}}, "help", "okapi_plus"),
+        ({"okapi_plus": {"precision": 0.8, "taught": 0.5}}, "hurt", None),
+        ({"okapi_plus": {"precision": 0.14}}, "hurt", None),
         ({"fixed": {"precision": 0.7}}, "may help", "fixed"),
         ({"centred": {"precision": 0.7}}, "may help", "centred"),
-        ({"fixed": {"precision": 0.7}, "ours": {"precision": 0.65}}, "may help", "ours"),
-        ({"none": {"precision": 0.6, "taught": 0.7}, "ours": {"precision": 0.8}}, "help", "none"),
-        ({"none": {"taught": 0.7}, "ours": {"precision": 0.8}}, "may help", "ours"),
+        ({"fixed": {"precision": 0.7}, "okapi_plus": {"precision": 0.65}}, "may help", "okapi_plus"),
+        ({"none": {"precision": 0.6, "taught": 0.7}, "okapi_plus": {"precision": 0.8}}, "help", "none"),
+        ({"none": {"taught": 0.7}, "okapi_plus": {"precision": 0.8}}, "may help", "okapi_plus"),
         ({"centred": {"precision": 0.9, "taught": 0.9, "distinct_keys": 0.1}}, "hurt", None),
         ({"std": {"precision": 0.9, "taught": 0.9, "distinct_keys": 0.1}}, "hurt", None),
         ({"std": {"precision": 0.9, "taught": 0.9, "busiest_key": 0.3}}, "hurt", None),
@@ -326,7 +332,7 @@ def table(**rows: dict[str, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
 )
 def test_verdicts(rows, verdict, chosen):
     apart = pd.DataFrame({"auc": [0.9], "overlap": [0.3]})
-    found = rule("rehearsal", expectations("rehearsal", *table(**rows)), apart, numbers=False)
+    found = rule("rehearsal", expectations("rehearsal", *table(**rows)), apart, numbers=False, k=5)
     assert (found.verdict, found.calipers) == (verdict, chosen)
     assert all(
         reason.text.endswith(".") and np.isfinite([reason.value, reason.limit]).all() for reason in found.reasons
@@ -334,33 +340,44 @@ def test_verdicts(rows, verdict, chosen):
     assert (found.settings == ERM) == (verdict == "hurt")
 
 
+NEAREST = MatchingSettings(fixed_caliper=None, std_caliper=None)
 MEANT = {
-    "none": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False),
-    "fixed": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False, fixed_caliper=0.9),
-    "std": OkapiSettings(centred=False, outcome_caliper=None, outcome_alignment=False, std_caliper=0.2),
-    "paper": OkapiSettings.paper(momentum="auto", final_momentum=None),  # which depend on the length of a training
-    "centred": OkapiSettings(outcome_caliper=None, outcome_alignment=False),
-    "ours": OkapiSettings(),
+    "none": NEAREST,
+    "fixed": replace(NEAREST, fixed_caliper=0.9),
+    "std": replace(NEAREST, std_caliper=0.2),
+    "paper": PAPER.matching,
+    "centred": PrognosticMatchingSettings(outcome_caliper=None),
+    "okapi_plus": PrognosticMatchingSettings(),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+def settings_of(found: Any) -> Any:
+    """Return the settings to paste, as a config reads them."""
+    rest = {"data": {"name": "sites"}, "model": {"name": "mlp"}, "training": {"steps": 600}}
+    return make_config({**rest, "algorithm": found.settings}).algorithm
+
+
+@pytest.mark.parametrize("way", STRATEGIES)
 def test_settings_to_paste_mean_what_was_rehearsed(way):
     apart = pd.DataFrame({"auc": [0.9], "overlap": [0.3]})
     found = rule(
-        "rehearsal", expectations("rehearsal", *table(**{way: {"taught": 0.7, "precision": 0.7}})), apart, False
+        "rehearsal", expectations("rehearsal", *table(**{way: {"taught": 0.7, "precision": 0.7}})), apart, False, 5
     )
     assert (found.verdict, found.calipers) == ("help", way)
     assert found.headline.startswith(f"Matching is likely to help here, with {CALLED[way]}")
-    assert OkapiSettings(**found.settings) == MEANT[way]
+    settings = settings_of(found)
+    assert settings.matching == MEANT[way]
+    plus = OkapiPlusSettings() if way in ("centred", "okapi_plus") else replace(PAPER, momentum=settings.momentum)
+    assert replace(settings, matching=plus.matching) == plus
+    assert settings.momentum.start == "auto"
 
 
 @pytest.mark.parametrize(("agreement", "verdict"), [(0.6, "may help"), (0.4, "unknown")])
 def test_a_predictor_that_pairs_contradict_is_not_believed(agreement, verdict):
-    _, unlabelled = table(**{name: {"agreement": agreement} for name in WAYS if name != "ours"})
+    _, unlabelled = table(**{name: {"agreement": agreement} for name in STRATEGIES if name != "okapi_plus"})
     apart = pd.DataFrame({"auc": [0.9], "overlap": [0.3]})
-    found = rule("agreement", expectations("agreement", pd.DataFrame(), unlabelled), apart, numbers=False)
-    assert (found.verdict, found.calipers) == (verdict, "ours")
+    found = rule("agreement", expectations("agreement", pd.DataFrame(), unlabelled), apart, numbers=False, k=5)
+    assert (found.verdict, found.calipers) == (verdict, "okapi_plus")
 
 
 def test_rehearsals_weigh_as_many_samples_as_they_have():

@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from okapi.nn.centring import PRIOR, centred
 from torch.nn.functional import one_hot
 
 from okapi.matching import caliper_nn
 from okapi.nn import CrossDomainConsistency
-from okapi.nn.centring import PRIOR, centred
 
 
 def _samples(seed: int, rows: int = 60, width: int = 5, domains: int = 3) -> tuple[torch.Tensor, torch.Tensor]:

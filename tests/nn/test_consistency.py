@@ -7,12 +7,12 @@ import textwrap
 
 import pytest
 import torch
+from okapi.nn.match_figures import hubness, matched_smd
 from torch import nn
 from torch.nn.functional import normalize
 
 from okapi.matching import Matches
 from okapi.nn import CrossDomainConsistency, Linear
-from okapi.nn.match_figures import hubness, matched_smd
 
 FREE = {"centred": False}
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from okapi.nn.outcome_bank import Outcome, OutcomeBank, as_frequent, cluster_sizes, predicted_outcome
 
 NAN = torch.nan

@@ -38,8 +38,14 @@ def make_dataset(kind: str = "classification", **changes: Any) -> Dataset:
     return Dataset(**{**parts, **changes})
 
 
-def make_encoded(dataset: Dataset, samples: int = 200, **algorithm: Any) -> Encoded:
-    """Return samples whose encodings lie near those of their class and a little apart by domain."""
+def make_encoded(
+    dataset: Dataset, samples: int = 200, algorithm: dict[str, Any] | None = None, **matching: Any
+) -> Encoded:
+    """Return samples whose encodings lie near those of their class and a little apart by domain.
+
+    They are of a run of Okapi with these settings of matching, or of Okapi+ where Okapi has none such.
+    """
+    algorithm = algorithm or {}
     rows = sample_rows(dataset, samples, seed=0)
     rng = np.random.default_rng(0)
     centre = 2 * np.eye(8)[CLASSES.numpy()[rows]]
@@ -47,13 +53,14 @@ def make_encoded(dataset: Dataset, samples: int = 200, **algorithm: Any) -> Enco
         rng.normal(size=(len(rows), 8)) * 0.5 + centre + 0.3 * (np.asarray(dataset.split)[rows] == "train")[:, None]
     )
     unit: NDArray[np.float32] = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    settings = {"name": "okapi", "k": 3, "fixed_caliper": 0.95, "std_caliper": 1.0, "outcome_caliper": 0.9, **algorithm}
+    matching = {"k": 3, "fixed_caliper": 0.95, "std_caliper": 1.0, **matching}
+    settings = {"name": "okapi_plus" if {"outcome_caliper", "centre"} & set(matching) else "okapi", **algorithm}
     return Encoded(
         dataset=dataset,
         rows=rows,
         encodings=unit,
         predictions=torch.from_numpy(rng.normal(size=(len(rows), dataset.task.outputs))).float(),
-        config=make_settings(**settings),
+        config=make_settings(matching=matching, **settings),
     )
 
 

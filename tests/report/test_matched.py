@@ -13,7 +13,7 @@ from tests.training.small_data import Recorded
 
 from okapi.data.text import Texts, TokenSettings
 from okapi.matching import CaliperMatcher, caliper_nn
-from okapi.nn.centring import centred
+from okapi.matching.centring import centred
 from okapi.report import write_report
 from okapi.report.embedding_map import draw_map, principal_components
 from okapi.report.gallery import make_gallery
@@ -39,8 +39,8 @@ def test_a_sample_is_of_open_splits_only_and_as_large_as_it_may_be(samples):
 
 
 def test_matches_are_those_of_the_matcher_with_the_run_s_calipers():
-    given = {"fixed_caliper": 0.9, "std_caliper": 0.5, "outcome_caliper": None, "centred": False}
-    encoded = make_encoded(make_dataset(), k=2, temperature=1.5, **given)
+    scorer = {"scorer": {"temperature": 1.5}}
+    encoded = make_encoded(make_dataset(), algorithm=scorer, k=2, fixed_caliper=0.9, std_caliper=0.5)
     found = match_encoded(encoded)
     assert isinstance(found, Matched)
     pool = np.isin(encoded.split, ["train", "unlabelled"])
@@ -53,21 +53,23 @@ def test_matches_are_those_of_the_matcher_with_the_run_s_calipers():
     assert after < before
 
 
-def test_encodings_are_centred_where_the_run_s_are_and_its_own_temperature_is_named():
+def test_encodings_are_centred_where_the_run_s_are():
     none = dict.fromkeys(("fixed_caliper", "std_caliper", "outcome_caliper"))
-    encoded = make_encoded(make_dataset(), k=2, centred=True, temperature="auto", **none)
+    encoded = make_encoded(make_dataset(), k=2, centre=True, **none)
     found = match_encoded(encoded)
     domain = torch.from_numpy((encoded.split[found.pool] == "unlabelled").astype(np.int64))
     unit = torch.from_numpy(encoded.encodings[found.pool])
     _, key = centred(unit[:0], unit, domain[:0], domain)
     expected = caliper_nn(key, key, query_domain=domain, key_domain=domain, k=2)
     assert torch.equal(found.matches.key, expected.key)
-    assert found.notes == ("The run sets its temperature itself; propensities here have 1.",)
-    assert "centred yes" in page_of(encoded)
+    assert found.notes == ()
+    assert "centre yes" in page_of(encoded)
 
 
 def test_domain_labels_and_directions_are_the_run_s():
-    encoded = make_encoded(make_dataset(), domain="label", fixed_caliper=None, std_caliper=None, direction=[0, 3])
+    encoded = make_encoded(
+        make_dataset(), algorithm={"domain": "label"}, fixed_caliper=None, std_caliper=None, direction=[0, 3]
+    )
     found = match_encoded(encoded)
     site = np.array([domain_text(encoded.dataset, row) for row in encoded.rows])[found.pool]
     assert set(site[found.matches.query]) == {"rome"}
@@ -76,7 +78,9 @@ def test_domain_labels_and_directions_are_the_run_s():
 
 
 def test_the_prognostic_caliper_takes_labels_of_train_and_predictions_of_unlabelled_samples():
-    encoded = make_encoded(make_dataset(), outcome_caliper=0.5, fixed_caliper=None, std_caliper=None, k=1)
+    encoded = make_encoded(
+        make_dataset(), outcome_caliper=0.5, class_prior=None, centre=False, fixed_caliper=None, std_caliper=None, k=1
+    )
     sure = 50 * torch.nn.functional.one_hot(encoded.dataset.target[torch.from_numpy(encoded.rows)], 3).float()
     found = match_encoded(replace(encoded, predictions=sure))
     assert make_gallery(encoded, found).precision.figure == 1.0
@@ -86,7 +90,7 @@ def test_the_prognostic_caliper_takes_labels_of_train_and_predictions_of_unlabel
 
 def test_methods_that_match_nothing_and_empty_calipers_still_show_neighbours():
     erm = match_encoded(replace(make_encoded(make_dataset()), config=make_settings(name="erm")))
-    assert "erm matches nothing itself" in erm.notes[0]
+    assert "erm does not match" in erm.notes[0]
     narrow = match_encoded(make_encoded(make_dataset(), fixed_caliper=0.5000001))
     assert "without them" in narrow.notes[0]
     assert len(narrow.matches) == 120
@@ -184,7 +188,7 @@ def test_sets_of_domains_have_pages_too():
     sets = torch.arange(4 * ROWS).reshape(ROWS, 4) % 7 < 3
     dataset = make_dataset(domain=sets, domain_names=("a", "b", "c", "d"))
     assert domain_text(dataset, 1) == "|".join(np.array(list("abcd"))[sets[1].numpy()])
-    encoded = make_encoded(dataset, domain="label", fixed_caliper=None, std_caliper=None, k=1)
+    encoded = make_encoded(dataset, algorithm={"domain": "label"}, fixed_caliper=None, std_caliper=None, k=1)
     matched = match_encoded(encoded)
     assert isinstance(matched, Matched)
     assert 'id="gallery"' in page_of(encoded)
@@ -250,7 +254,7 @@ def test_classes_are_called_by_their_names_and_unknown_ones_by_none():
 def test_no_sample_of_a_test_split_is_read(tmp_path, monkeypatch):
     inputs = Recorded(torch.randn(small_data.ROWS, 5))
     small_data.register(monkeypatch, inputs=inputs)
-    train(small_data.config({"name": "okapi", "k": 1, "bank": 16, "domain": "label"}), tmp_path / "run")
+    train(small_data.config({"name": "okapi", "matching": {"k": 1}, "bank": 16, "domain": "label"}), tmp_path / "run")
     inputs.read.clear()
     write_report([tmp_path / "run"], tmp_path / "report.html")
     assert len(set(inputs.read)) > 10

@@ -52,7 +52,11 @@ def write_config(folder: Path, **changes: Any) -> Path:
     content = {
         "data": {"name": "arrays", "path": str(folder / "data.npz"), "ids": "name"},
         "model": {"name": "mlp", "hidden": [8], "out_features": 4},
-        "algorithm": {"name": "okapi", "k": 2, "fixed_caliper": 0.95, "outcome_caliper": 0.9, "bank": 64},
+        "algorithm": {
+            "name": "okapi_plus",
+            "bank": 64,
+            "matching": {"k": 2, "fixed_caliper": 0.95, "outcome_caliper": 0.9},
+        },
         "training": {"steps": 20, "validate_every": 5, "checkpoint_every": 20, "log_every": 5, "learning_rate": 0.02},
     }
     for section, its in changes.items():

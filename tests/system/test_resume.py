@@ -24,7 +24,12 @@ STEPS = 32
 CONFIG = {
     "data": {"name": "sites"},
     "model": {"name": "cnn", "width": 4, "out_features": 8, "dropout": 0.3},
-    "algorithm": {"name": "okapi", "bank": 100, "k": 2, "fixed_caliper": None, "std_caliper": 1.0, "warm_up": 0.5},
+    "algorithm": {
+        "name": "okapi_plus",
+        "bank": 100,
+        "matching": {"k": 2, "std_caliper": 1.0},
+        "warm_up": 0.5,
+    },
     "training": {
         "steps": STEPS,
         "labelled_batch": 8,

@@ -16,16 +16,17 @@ CONFIG = {
     "data": {"name": "sites"},
     "model": {"name": "mlp", "hidden": [32], "out_features": 16},
     "algorithm": {
-        "name": "okapi",
+        "name": "okapi_plus",
         "bank": 100,
-        "k": 2,
-        "fixed_caliper": 0.99,
-        "std_caliper": 1.0,
-        "outcome_caliper": 1.2,  # wider than a class is from no idea at all: there are pairs from the first step on
-        "momentum": 0.9,
-        "final_momentum": 1.0,
+        "matching": {
+            "k": 2,
+            "fixed_caliper": 0.99,
+            "std_caliper": 1.0,
+            "outcome_caliper": 1.2,  # wider than a class is from no idea at all: there are pairs from the first step on
+        },
+        "momentum": {"start": 0.9, "end": 1.0},
         "warm_up": 0.2,
-        "scorer_learning_rate": 0.1,
+        "scorer": {"learning_rate": 0.1},
     },
     "training": {
         "steps": STEPS,
@@ -47,7 +48,12 @@ CONFIG = {
 NORMALISED = {
     **CONFIG,
     "model": {"name": "cnn", "width": 4, "out_features": 8, "dropout": 0.2},
-    "algorithm": {**CONFIG["algorithm"], "batch_norm": "by_pool"},
+    "algorithm": {
+        "name": "okapi",
+        "bank": 100,
+        "matching": {"k": 2, "fixed_caliper": 0.99, "std_caliper": 1.0},
+        "scorer": {"learning_rate": 0.1},
+    },
 }
 
 

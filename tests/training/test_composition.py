@@ -12,7 +12,7 @@ from okapi.training.composition import compose
 BASE = """
 data: {name: sites}
 model: {name: mlp, hidden: [16, 8], dropout: 0.5}
-algorithm: {name: okapi, k: 3, bank: 64}
+algorithm: {name: okapi, matching: {k: 3}, bank: 64}
 training: {steps: 10, learning_rate: 0.01}
 seed: 4
 """
@@ -66,21 +66,23 @@ def test_a_section_of_another_name_begins_anew(tmp_path):
     assert config.names["algorithm"] == "erm"
     assert (config.model.hidden, config.model.dropout) == ((16, 8), 0.1)  # the same name again goes on
     back = read_config(write(tmp_path, back="include: mine.yaml\nalgorithm: {name: okapi}"))
-    assert (back.algorithm.k, back.algorithm.bank) == (5, 65_536)
-    named = read_config(write(tmp_path, named="include: [keys.yaml, base.yaml]", keys="algorithm: {k: 7, weight: 2}"))
-    assert (named.algorithm.k, named.algorithm.weight) == (3, 2)  # keys that come before any name stay
+    assert (back.algorithm.matching.k, back.algorithm.bank) == (5, 65_536)
+    named = read_config(
+        write(tmp_path, named="include: [keys.yaml, base.yaml]", keys="algorithm: {matching: {k: 7}, weight: 2}")
+    )
+    assert (named.algorithm.matching.k, named.algorithm.weight) == (3, 2)  # keys that come before any name stay
 
 
 def test_a_file_that_two_include_is_taken_once_so_that_neither_undoes_the_other(tmp_path):
     path = write(
         tmp_path,
         both="include: [one.yaml, two.yaml]",
-        one="include: base.yaml\nalgorithm: {std_caliper: null}",
-        two="include: ./base.yaml\nalgorithm: {fixed_caliper: null}",
+        one="include: base.yaml\nalgorithm: {matching: {std_caliper: null}}",
+        two="include: ./base.yaml\nalgorithm: {matching: {fixed_caliper: null}}",
         base=BASE,
     )
     algorithm = read_config(path).algorithm
-    assert (algorithm.std_caliper, algorithm.fixed_caliper) == (None, None)
+    assert (algorithm.matching.std_caliper, algorithm.matching.fixed_caliper) == (None, None)
 
 
 def test_an_empty_section_says_nothing(tmp_path):
@@ -115,7 +117,7 @@ def test_errors_name_the_file_that_has_the_key(tmp_path):
     )
     refused(r"^\S*/piece\.yaml: model must be keys and values, got 3", mine=f"{mine}\nmodel: {{}}", piece="model: 3")
     refused(
-        r"^\S*/piece\.yaml: algorithm\.k is no key of the config",
+        r"^\S*/piece\.yaml: algorithm\.matching is no key of the config",
         (("algorithm.name", "erm"),),
         mine=mine,
         piece=BASE,

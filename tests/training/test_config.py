@@ -26,7 +26,7 @@ def test_a_file_and_overrides_become_typed_settings(tmp_path):
         ("training.trackers", "[tensorboard]"),
         ("training.wandb_project", "007"),
         ("model.hidden", "[8, 4]"),
-        ("algorithm.std_caliper", "null"),
+        ("algorithm.matching.std_caliper", "null"),
         ("seed", "3"),
         ("training.steps", "30"),
     ]
@@ -35,7 +35,7 @@ def test_a_file_and_overrides_become_typed_settings(tmp_path):
         steps=30, learning_rate=1e-3, trackers=["tensorboard"], wandb_project="007"
     )
     assert config.model.hidden == (8, 4)
-    assert (config.algorithm.bank, config.algorithm.std_caliper, config.seed) == (64, None, 3)
+    assert (config.algorithm.bank, config.algorithm.matching.std_caliper, config.seed) == (64, None, 3)
     assert config.names == {"data": "sites", "model": "mlp", "algorithm": "okapi"}
 
 
@@ -66,7 +66,7 @@ REFUSED = [
     ),
     ({}, [("training.stepz", "5")], r"^--training\.stepz is no key .*; did you mean training\.steps\?"),
     ({}, [("model.width", "5")], r"^--model\.width is no key of the config; known are hidden, out_features, dropout"),
-    ({}, [("algorithm.fixed_calliper", "1")], "did you mean algorithm.fixed_caliper"),
+    ({}, [("algorithm.matching.fixed_calliper", "1")], "did you mean algorithm.matching.fixed_caliper"),
     ({"training": {"steps": "many"}}, [], r"c\.yaml: training\.steps must be a whole number, got 'many'"),
     ({}, [("training.steps", "1.5")], r"^--training\.steps must be a whole number, got 1\.5"),
     ({}, [("training.steps", "true")], r"^--training\.steps must be a whole number, got True"),
@@ -83,7 +83,7 @@ REFUSED = [
     ({"training": {"steps": 5, "warm_up": 3}}, [], r"c\.yaml: training\.warm_up must be a share of the steps"),
     ({}, [("training.learning_rate", "-1")], r"^--training\.learning_rate must be a positive number, got -1"),
     ({}, [("training.learning_rate", "1e-9")], "final_learning_rate must be at most learning_rate"),
-    ({}, [("algorithm.momentum", "2")], r"^--algorithm\.momentum must be in \[0, 1\], got 2"),
+    ({}, [("algorithm.momentum.start", "2")], r"^--algorithm\.momentum\.start must be in \[0, 1\] or 'auto', got 2"),
     (
         {},
         [("algorithm.name", "okapy")],
@@ -124,10 +124,10 @@ def test_files_that_are_no_configs(tmp_path):
 
 def test_differences_name_every_key_with_both_values():
     before = make_config(CONTENT).as_dict()
-    changes = [("training.steps", "20"), ("algorithm.k", "1"), ("seed", "9"), ("training.workers", "2")]
+    changes = [("training.steps", "20"), ("algorithm.matching.k", "1"), ("seed", "9"), ("training.workers", "2")]
     after = make_config(CONTENT, [*changes, ("training.trackers", "[wandb]")]).as_dict()
     assert sorted(differences(before, after)) == [
-        "algorithm.k: 5 then, 1 now",
+        "algorithm.matching.k: 5 then, 1 now",
         "seed: 0 then, 9 now",
         "training.steps: 10 then, 20 now",
     ]

@@ -60,7 +60,12 @@ def config(algorithm: dict[str, Any] | None = None, **training: Any):
     )
 
 
-OKAPI = {"name": "okapi", "bank": 20, "k": 1, "fixed_caliper": None, "std_caliper": None, "domain": "label"}
+OKAPI = {
+    "name": "okapi",
+    "bank": 20,
+    "matching": {"k": 1, "fixed_caliper": None, "std_caliper": 5.0},
+    "domain": "label",
+}
 KINDS = {
     "regression": (Task("regression", 1), torch.linspace(-1, 1, 48), "pearson_r"),
     "several numbers": (Task("regression", 2), torch.linspace(-1, 1, 96).reshape(48, 2), "pearson_r"),
@@ -226,7 +231,7 @@ def test_another_environment_is_told(own_data, tmp_path, capsys):
 def test_learning_rates_warm_up_and_fall(own_data, tmp_path):
     own_data()
     run = tmp_path / "run"
-    settings = config(OKAPI | {"scorer_learning_rate": 0.5}, steps=10, warm_up=0.2, log_every=1, learning_rate=0.1)
+    settings = config(OKAPI | {"scorer": {"learning_rate": 0.5}}, steps=10, warm_up=0.2, log_every=1, learning_rate=0.1)
     train(settings, run)
     log = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
     rates = [float(row[3]) for row in log if row[2] == "learning_rate"]

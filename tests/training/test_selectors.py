@@ -112,7 +112,12 @@ def test_training_reads_no_row_of_a_test_split(name, monkeypatch, tmp_path):
     inputs = Recorded(register(monkeypatch).inputs.clone())
     inputs.inputs[sorted(TEST_ROWS)] = torch.nan  # and would not survive it
     register(monkeypatch, inputs=inputs)
-    okapi = {"name": "okapi", "bank": 20, "k": 1, "fixed_caliper": None, "std_caliper": None, "domain": "label"}
+    okapi = {
+        "name": "okapi",
+        "bank": 20,
+        "matching": {"k": 1, "fixed_caliper": None, "std_caliper": None},
+        "domain": "label",
+    }
     train(config(okapi, selector=name), tmp_path / "run")
     rehearse(config(okapi, selector=name))
     assert inputs.read

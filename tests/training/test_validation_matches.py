@@ -13,24 +13,34 @@ from okapi.training.devices import make_fabric
 from okapi.training.parts import build_parts
 from okapi.training.validation import draw, predict
 
-pytestmark = pytest.mark.filterwarnings("ignore::okapi.algorithms.okapi.SharedDomainsWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::okapi.algorithms.cross_domain.SharedDomainsWarning")
 WAYS = ("to_labelled", "from_labelled")
-OKAPI = {"name": "okapi", "bank": 20, "k": 2, "outcome_caliper": None, "centred": False}
-NONE = {"fixed_caliper": None, "std_caliper": None}
-PROPENSITY = {"fixed_caliper": 0.7, "std_caliper": 0.6, "temperature": 0.5}
-CASES = {
-    "classes": ("classification", NONE),
-    "classes, propensity": ("classification", PROPENSITY),
-    "classes, logits by label": (
+OKAPI = {"name": "okapi", "bank": 20}
+NONE = {"k": 2, "fixed_caliper": None, "std_caliper": None}
+OUTCOME = {"k": 2, "centre": False, "class_prior": 0.0}
+PROPENSITY = {"k": 2, "fixed_caliper": 0.7, "std_caliper": 0.6}
+TEMPERATURE = 0.5
+CASES = {  # task, how samples are matched, the domain
+    "classes": ("classification", NONE, "binary"),
+    "classes, propensity": ("classification", PROPENSITY, "binary"),
+    "classes, logits by label": ("classification", NONE | {"std_caliper": 0.3, "caliper_scale": "logit"}, "label"),
+    "classes, outcome": ("classification", OUTCOME | {"outcome_caliper": 0.8}, "binary"),
+    "classes, outcome as predicted": (
         "classification",
-        NONE | {"std_caliper": 0.3, "caliper_scale": "logit", "domain": "label"},
+        OUTCOME | {"outcome_caliper": 0.8, "class_prior": None},
+        "binary",
     ),
-    "classes, outcome": ("classification", NONE | {"outcome_caliper": 0.8}),
-    "classes, outcome as predicted": ("classification", NONE | {"outcome_caliper": 0.8, "outcome_alignment": False}),
-    "number, outcome": ("regression", NONE | {"outcome_caliper": 1.0}),
-    "numbers, outcome": ("several numbers", NONE | {"outcome_caliper": 4.0}),
-    "labels, both": ("multilabel", PROPENSITY | {"outcome_caliper": 0.9}),
+    "number, outcome": ("regression", OUTCOME | {"outcome_caliper": 1.0}, "binary"),
+    "numbers, outcome": ("several numbers", OUTCOME | {"outcome_caliper": 4.0}, "binary"),
+    "labels, both": ("multilabel", OUTCOME | PROPENSITY | {"outcome_caliper": 0.9}, "binary"),
 }
+
+
+def okapi(matching, domain="binary"):
+    """Return the section of a config, of Okapi+ where pairs have to agree in outcome."""
+    plus = "outcome_caliper" in matching
+    scorer = {"temperature": TEMPERATURE}
+    return OKAPI | {"name": "okapi_plus" if plus else "okapi", "matching": matching, "domain": domain, "scorer": scorer}
 
 
 def logged(run, split, step):
@@ -56,7 +66,7 @@ def figure_of(task, query, key, everyone):
     return float((query == key).double().mean())
 
 
-def expected(run, algorithm, dataset, split, calipers):
+def expected(run, algorithm, dataset, split, calipers, domain):
     """Return the figures of a split by brute force, from the weights of a checkpoint."""
     state = read_checkpoint(run / "checkpoints" / "step-00000004").state["learner"]["algorithm"]
     algorithm.load_state_dict(state)
@@ -67,14 +77,17 @@ def expected(run, algorithm, dataset, split, calipers):
         with torch.no_grad():
             encoding, prediction = algorithm.network(dataset.inputs[rows])
         unit = encoding / encoding.norm(dim=1, keepdim=True)
-        weight, bias = state["consistency.scorer.linear.weight"], state["consistency.scorer.linear.bias"]
-        logits = (unit @ weight.T + bias) / calipers.get("temperature", 1.0)
-        by_label = calipers.get("domain") == "label"
+        by_label = domain == "label"
+        score = None
+        if calipers.get("fixed_caliper") or calipers.get("std_caliper"):
+            weight, bias = state["consistency.scorer.linear.weight"], state["consistency.scorer.linear.bias"]
+            logits = (unit @ weight.T + bias) / TEMPERATURE
+            score = (logits.softmax(1) if by_label else logits[:, 0].sigmoid()).numpy()
         target = dataset.target[rows]
         sides[name] = {
             "vectors": unit.double().numpy(),
             "domain": dataset.domain[rows].numpy() if by_label else np.full(len(rows), int(name != "train")),
-            "propensity": (logits.softmax(1) if by_label else logits[:, 0].sigmoid()).numpy(),
+            "propensity": score,
             "outcome": outcome_of(dataset.task, target if name == "train" else None, prediction),
             "target": target,
         }
@@ -82,14 +95,12 @@ def expected(run, algorithm, dataset, split, calipers):
         scale = sides["train"]["outcome"].std(axis=0, ddof=1)
         for side in sides.values():
             side["outcome"] = side["outcome"] / scale
-    elif dataset.task.kind == "classification" and calipers.get("outcome_alignment", True):
+    elif dataset.task.kind == "classification" and calipers.get("class_prior") is not None:
         said = sides[split]["outcome"]
         aligned = said * sides["train"]["outcome"].mean(axis=0) / said.mean(axis=0)
         sides[split]["outcome"] = aligned / aligned.sum(axis=1, keepdims=True)
     everyone = torch.cat([side["target"] for side in sides.values()])
-    rules = {
-        name: value for name, value in calipers.items() if name not in ("domain", "temperature", "outcome_alignment")
-    }
+    rules = {name: value for name, value in calipers.items() if name not in ("centre", "class_prior")}
     figures = {}
     for way, (query, key) in zip(WAYS, ((split, "train"), ("train", split)), strict=True):
         q, k = sides[query], sides[key]
@@ -98,7 +109,6 @@ def expected(run, algorithm, dataset, split, calipers):
             k["vectors"],
             **{f"query_{name}": q[name] for name in ("domain", "propensity", "outcome")},
             **{f"key_{name}": k[name] for name in ("domain", "propensity", "outcome")},
-            k=2,
             **rules,
         )
         figures[f"match_rate_{way}"] = len(matches) / len(q["vectors"])
@@ -115,14 +125,14 @@ def expected(run, algorithm, dataset, split, calipers):
 
 @pytest.mark.parametrize("case", CASES)
 def test_figures_in_the_log_are_those_of_the_checkpoint_s_encodings(case, monkeypatch, tmp_path):
-    kind, calipers = CASES[case]
+    kind, calipers, domain = CASES[case]
     dataset = register(monkeypatch, kind)
-    chosen = config(OKAPI | calipers, steps=4, validate_every=2)
+    chosen = config(okapi(calipers, domain), steps=4, validate_every=2)
     train(chosen, tmp_path / "run")
     algorithm = build_parts(chosen).algorithm
     for split in ("id_val", "ood_val"):
         found = logged(tmp_path / "run", split, 4)
-        assert found == pytest.approx(expected(tmp_path / "run", algorithm, dataset, split, calipers))
+        assert found == pytest.approx(expected(tmp_path / "run", algorithm, dataset, split, calipers, domain))
         assert 0 < found["match_rate_from_labelled"] <= 1
 
 
@@ -133,7 +143,7 @@ def test_targets_of_a_split_change_its_precision_and_nothing_else(monkeypatch, t
         if name == "other":
             target[torch.from_numpy(SPLIT == "ood_val")] = 0
         register(monkeypatch, target=target)
-        train(config(OKAPI | CASES["classes, outcome"][1], steps=4, validate_every=2, selector="last"), tmp_path / name)
+        train(config(okapi(NONE), steps=4, validate_every=2, selector="last"), tmp_path / name)
         found.append(logged(tmp_path / name, "ood_val", 4))
     assert (tmp_path / "one" / "model.safetensors").read_bytes() == (
         tmp_path / "other" / "model.safetensors"
@@ -147,7 +157,7 @@ def test_methods_that_match_nothing_log_nothing_and_read_no_more(monkeypatch, tm
     for name in ("erm", "okapi"):
         inputs = Recorded(torch.randn(len(SPLIT), 5, generator=torch.Generator().manual_seed(0)))
         register(monkeypatch, inputs=inputs)
-        train(config({"name": "erm"} if name == "erm" else OKAPI, steps=1, workers=0), tmp_path / name)
+        train(config({"name": "erm"} if name == "erm" else okapi(NONE), steps=1, workers=0), tmp_path / name)
         read[name] = inputs.read
         assert not TEST_ROWS & set(inputs.read)
         assert bool(logged(tmp_path / name, "ood_val", 1)) == (name == "okapi")
@@ -159,7 +169,7 @@ def test_methods_that_match_nothing_log_nothing_and_read_no_more(monkeypatch, tm
 def test_as_many_samples_as_may_be_are_drawn_by_the_seed(monkeypatch, tmp_path):
     dataset = register(monkeypatch)
     monkeypatch.setattr(validation_matches, "MOST", 5)
-    chosen = config(OKAPI | NONE, steps=1)
+    chosen = config(okapi(NONE), steps=1)
     found = [validation_matches.ValidationMatches(chosen, build_parts(chosen)) for _ in range(2)]
     for split in ("train", "id_val", "ood_val"):
         rows = found[0].rows(split)

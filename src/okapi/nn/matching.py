@@ -66,10 +66,15 @@ def prepare(queries: Pool, keys: Pool, settings: MatchingSettings, kind: Kind | 
     """Return the pools as they are compared: encodings centred by domain mean, outcomes aligned or scaled.
 
     In classification predictions are aligned with the class prior; in regression outcomes are divided by the standard
-    deviation of the known ones. Means, frequencies and deviations are those of both pools together.
+    deviation of the known ones. Means, frequencies and deviations are those of both pools together; a pool that is
+    matched with itself counts once.
     """
     if not isinstance(settings, PrognosticMatchingSettings):
         return queries, keys
+    if queries is keys:
+        none = Pool(*(None if part is None else part[:0] for part in keys))  # type: ignore[arg-type]
+        _, prepared = prepare(none, keys, settings, kind)
+        return prepared, prepared
     if settings.outcome_caliper is not None:
         if kind == "classification" and settings.class_prior is not None:
             queries, keys = _aligned(queries, keys, settings.class_prior)

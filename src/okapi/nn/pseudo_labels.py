@@ -73,7 +73,7 @@ def class_frequencies(
         rows = rows[:: -(-len(rows) // CLUSTERED)]
         first, second = encodings
         some = torch.cat([first[rows[rows < len(first)]], second[rows[rows >= len(first)] - len(first)]])
-        sizes = cluster_sizes(some, align(outcome[rows], p_target, p_model))
+        sizes = cluster_sizes(some.to(outcome.dtype), align(outcome[rows], p_target, p_model))
         p_target = p_target ** (1 - clusters) * sizes**clusters
     return p_target, p_model
 
