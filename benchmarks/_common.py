@@ -57,8 +57,11 @@ def run_script(
         return
     global _smoke
     _smoke = True
-    with TemporaryDirectory() as folder:
-        run(parser.parse_intermixed_args([*tiny(Path(folder)), *words]))
+    try:
+        with TemporaryDirectory() as folder:
+            run(parser.parse_intermixed_args([*tiny(Path(folder)), *words]))
+    finally:
+        _smoke = False
 
 
 def is_smoke() -> bool:

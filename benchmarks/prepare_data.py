@@ -147,7 +147,7 @@ def minilm(texts: Sequence[str]) -> np.ndarray:
 def _exist(*paths: Path) -> bool:
     missing = [path for path in paths if not path.is_file()]
     for path in missing:
-        print(f"{path} does not exist: passed over")
+        print(f"{path} does not exist: skipped")
     return not missing
 
 

@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def tiny(folder: Path) -> list[str]:
     """Return a command line for tiny data of this folder, whose table is drawn."""
-    write_pacs_features(folder)
+    write_pacs_features(folder, each=70)
     rng, targets, metric = np.random.default_rng(0), STUDIES["pacs"].targets, "accuracy"
     rows = [
         {"target": target, "seed": seed, "method": method, "metric": metric, "value": rng.random()}
