@@ -153,8 +153,8 @@ def measure(chosen: argparse.Namespace) -> None:
     report.add(machine_facts("torch"))
     configs = make_configs(path, chosen.steps)  # of all parts: what is wrong in a later one is reported at once
     parts = {name: PARTS[name] for name in chosen.only}
-    tried = {key(part.base, settings) for part in parts.values() for settings in part.settings.values()}
-    values = run({name: configs[name] for name in ("erm", *sorted(tried))}, chosen.out, chosen.seeds)
+    tried = dict.fromkeys(key(part.base, settings) for part in parts.values() for settings in part.settings.values())
+    values = run({name: configs[name] for name in ("erm", *tried)}, chosen.out, chosen.seeds)
     for name, part in parts.items():
         scores = {row: values[key(part.base, settings)] for row, settings in part.settings.items()}
         show(report, name, part, scores | {"ERM": values["erm"]}, chosen.seeds)

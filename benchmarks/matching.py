@@ -132,8 +132,8 @@ def okapi(data: Data, problem: Problem) -> Tensor:
 def paper(data: Data, problem: Problem) -> Tensor:
     """Take the smallest of each row of the matrix of distances, masked by that of the propensities; two domains.
 
-    These are the steps of the paper's algorithm, for the one direction there is here; a prognostic caliper takes the
-    place of the std-caliper.
+    These are the steps of the paper's algorithm, for the one direction of these problems; a prognostic caliper
+    takes the place of the std-caliper.
     """
     e_q, e_k = data["query_propensity"], data["key_propensity"]
     if problem.outcome_caliper is None:
@@ -357,31 +357,31 @@ class Comparison:
         """Measure and report."""
         problem = bench.scaled(self.problem)
         data = load(bench.path(problem))
-        own = bench.measure("caliper_nn", problem)
-        rows = [self._own_row(bench, own, data)]
+        reference = bench.measure("caliper_nn", problem)
+        rows = [self._reference_row(bench, reference, data)]
         for engine, goal in self.peers.items():
             peer = bench.measure(engine, problem)
-            ratio, share = peer.time / own.time, agreement(data, problem.k, own.keys, peer.keys)
+            ratio, share = peer.time / reference.time, agreement(data, problem.k, reference.keys, peer.keys)
             verdict = "" if goal is None else f"at least {goal:.3g}x: {bench.verdict(ratio >= goal)}"
             rows.append([engine, *_cells(peer), f"{ratio:.2f}x", f"{share:.6g}", verdict])
         pairs, speed = admissible_pairs(data, problem), bench.matmul_speed()
         limit = 2 * problem.dim * pairs / speed
-        rows.append(["limit", f"{limit:.3f}", "", "", f"{limit / own.time:.2f}x", "", ""])
+        rows.append(["limit", f"{limit:.3f}", "", "", f"{limit / reference.time:.2f}x", "", ""])
         bench.report.add(f"### {problem}")
         bench.report.add_table(
             ("engine", "time, s", "range", "memory, MB", "of caliper_nn's", "agreement", "goal"), rows
         )
         bench.report.add(
-            f"{(own.keys[:, 0] >= 0).sum():,} of {problem.queries:,} queries matched; "
+            f"{(reference.keys[:, 0] >= 0).sum():,} of {problem.queries:,} queries matched; "
             f"{pairs / (problem.queries * problem.keys):.1%} of the pairs are admissible. Limit: the products of these "
             f"pairs alone, at the speed of a large square product ({speed / 1e9:.0f} Gflop/s, measured just now); "
-            f"caliper_nn takes {own.time / limit:.1f} times as long."
+            f"caliper_nn takes {reference.time / limit:.1f} times as long."
         )
 
-    def _own_row(self, bench: Bench, own: Measurement, data: Data) -> list[str]:
+    def _reference_row(self, bench: Bench, reference: Measurement, data: Data) -> list[str]:
         most = data["keys"].nbytes + 100 * MEGABYTE
-        goal = f"below {most / MEGABYTE:.0f} MB: {bench.verdict(own.memory < most)}" if self.memory_goal else ""
-        return ["caliper_nn", *_cells(own), "1.00x", "", goal]
+        goal = f"below {most / MEGABYTE:.0f} MB: {bench.verdict(reference.memory < most)}" if self.memory_goal else ""
+        return ["caliper_nn", *_cells(reference), "1.00x", "", goal]
 
 
 def _cells(measurement: Measurement) -> tuple[str, str, str]:

@@ -3,9 +3,9 @@
 The paper matched CLIP features; these are of EfficientNet-Lite0, so the numbers differ and the trends are compared.
 The propensity is a logistic regression (scikit-learn's default penalty, classes weighted by inverse frequency) fitted
 on the samples that are matched, its logit divided by the temperature. Under a penalty the scale of the features decides
-how far the propensities spread, and the paper does not give its own. So the trends are shown for three: features
-divided by the mean length of a sample, by the standard deviation of all values, and not divided. Everything else here
-is at the first, which comes nearest to the unit vectors of online learning. k = 1, no std-caliper.
+how far the propensities spread, and the paper does not give that of its features. So the trends are shown for three:
+features divided by the mean length of a sample, by the standard deviation of all values, and not divided. Everything
+else here is at the first, which comes nearest to the unit vectors of online learning. k = 1, no std-caliper.
 """
 
 import argparse

@@ -158,7 +158,7 @@ def _resized(images: np.ndarray) -> np.ndarray:
 
 
 def _ids(domain: np.ndarray) -> np.ndarray:
-    """Return a name for each sample (n,): its domain and its number there, in the order of the raw file."""
+    """Return a name for each sample (n,): its domain and its number within it, in the order of the raw file."""
     number = pd.Series(domain).groupby(domain).cumcount()
     return np.array([f"{name}-{row:05d}" for name, row in zip(domain, number, strict=True)])
 
