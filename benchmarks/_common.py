@@ -1,15 +1,17 @@
-"""What the benchmarks share: time, memory, fresh processes, Markdown."""
+"""What the benchmarks share: the option --smoke, time, memory, fresh processes, Markdown."""
 
 import os
 import platform
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from matplotlib.figure import Figure
@@ -18,13 +20,64 @@ T = TypeVar("T")
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
+_smoke = False
+
+
+def run_script(
+    parser: ArgumentParser,
+    run: Callable[[Namespace], None],
+    tiny: Callable[[Path], Sequence[str]],
+    words: Sequence[str] | None = None,
+) -> None:
+    """Parse the command line and run a script; with ``--smoke``, on tiny input and in a temporary folder.
+
+    Parameters
+    ----------
+    parser : ArgumentParser
+        Of the script's arguments, all but ``--smoke``.
+    run : callable
+        Takes the parsed arguments.
+    tiny : callable
+        Takes a temporary folder, writes tiny input to it if the script needs some, and returns a command line by which
+        the script reads it, writes to the folder only and takes seconds.
+    words : sequence of str, optional
+        The command line; by default that of the process. With ``--smoke`` what else it holds follows that of ``tiny``.
+
+    Examples
+    --------
+    >>> parser = ArgumentParser()
+    >>> _ = parser.add_argument("--steps", type=int, default=600)
+    >>> run_script(parser, lambda chosen: print(chosen.steps), lambda folder: ["--steps", "2"], ["--smoke"])
+    2
+    """
+    parser.add_argument("--smoke", action="store_true", help="try the script on tiny input, in a temporary folder")
+    words = sys.argv[1:] if words is None else words
+    if "--smoke" not in words:
+        run(parser.parse_intermixed_args(words))
+        return
+    global _smoke
+    _smoke = True
+    try:
+        with TemporaryDirectory() as folder:
+            run(parser.parse_intermixed_args([*tiny(Path(folder)), *words]))
+    finally:
+        _smoke = False
+
+
+def is_smoke() -> bool:
+    """Return whether the script is only tried: then nothing is worth a process of its own."""
+    return _smoke
+
 
 def in_fresh_process(function: Callable[..., T], *args: Any, threads: int) -> T:
     """Return ``function(*args)`` computed by a new interpreter whose numerical libraries have that many threads.
 
     The libraries read their thread counts when they are loaded, and a process that has allocated before hides what a
-    call allocates; hence a new one per measurement. The function and its arguments are pickled.
+    call allocates; hence a new one per measurement. The function and its arguments are pickled. With ``--smoke`` it is
+    this process.
     """
+    if is_smoke():
+        return function(*args)
     with _environment(dict.fromkeys(_THREAD_VARIABLES, str(threads))):  # noqa: SIM117, the pool inherits it
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
             return pool.submit(function, *args).result()

@@ -3,10 +3,11 @@
     python benchmarks/centring.py pacs_features.npz
 
 The file has x (n, d), label (n,) and domain (n,). Each sample is matched to its 5 nearest ones in the other domain, as
-unit vectors: as they are, less the mean of their domain, and by CSLS. Nothing is trained, and no caliper is used.
+unit vectors: as they are, centred by domain mean, and by CSLS. Nothing is trained, and no caliper is used.
 """
 
 import argparse
+from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 
@@ -17,16 +18,21 @@ from okapi.nn.centring import centred
 from okapi.nn.hubs import penalised
 from torch.nn.functional import normalize
 
-from _common import machine_facts
+from _common import machine_facts, run_script
+from _tiny import write_pacs_features
 from okapi.matching import Matches, caliper_nn
 
 K = 5
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, metavar="FILE")
-    chosen = parser.parse_args()
+    run_script(parser, compare, lambda folder: [str(write_pacs_features(folder))], words)
+
+
+def compare(chosen: argparse.Namespace) -> None:
+    """Match each domain to each other and print the table."""
     with np.load(chosen.file) as arrays:
         x, label, domain = torch.from_numpy(arrays["x"]).float(), arrays["label"], arrays["domain"].astype(str)
     print(machine_facts())
@@ -36,25 +42,25 @@ def main() -> None:
 
 
 def row(x: torch.Tensor, label: np.ndarray, domain: np.ndarray, source: str, target: str) -> dict[str, str]:
-    """Return the shares from one domain to another, by each way of comparing."""
+    """Return the shares from one domain to another, by each strategy of comparing."""
     rows = [np.flatnonzero(domain == name) for name in (source, target)]
     vectors = [x[part] for part in rows]
     sides = [torch.full((len(part),), number) for number, part in enumerate(rows)]
-    ways = {
+    strategies = {
         "plain": vectors,
         "centred": centred(*vectors, *sides),
         "CSLS": penalised(*vectors, *sides),
         "centred, CSLS": penalised(*centred(*vectors, *sides), *sides),
     }
     labels = [label[part] for part in rows]
-    found = {"from": source, "to": target}
-    for name, (query, key) in ways.items():
+    shares = {"from": source, "to": target}
+    for name, (query, key) in strategies.items():
         matches = caliper_nn(query, key, query_domain=sides[0], key_domain=sides[1], k=K)
-        found[name] = f"{right(matches, *labels):.0%}, {used(matches, len(key)):.0%}"
-    return found
+        shares[name] = f"{same_class(matches, *labels):.0%}, {used(matches, len(key)):.0%}"
+    return shares
 
 
-def right(matches: Matches, query_label: np.ndarray, key_label: np.ndarray) -> float:
+def same_class(matches: Matches, query_label: np.ndarray, key_label: np.ndarray) -> float:
     return float((query_label[matches.query][:, None] == key_label[matches.key]).mean())
 
 

@@ -14,8 +14,8 @@ time, with the mean of their domain taken away from all features.
 
 The built-in sites are otherwise: those tested on are new, and ood_val, other sites with labels, selects the weights.
 
-Stopped, the study goes on where it was; ``--only`` makes a part of it, ``--methods`` some rows and ERM, ``--seeds``
-fewer runs, ``--smoke`` a few steps of each to see that all works.
+Started again after a stop, the study resumes; ``--only`` makes a part of it, ``--methods`` some rows and ERM,
+``--seeds`` fewer runs. ``--smoke`` makes a few short runs on tiny data, to try the script.
 """
 
 import argparse
@@ -25,17 +25,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from _common import machine_facts, markdown_table
-from okapi.benchmark import average, make_grid, paired_difference, run_benchmark, spread
+from _common import machine_facts, markdown_table, run_script
+from _runs import run_grid, schedule
+from _tiny import write_digits, write_lsms
+from okapi.benchmark import average, make_grid, paired_difference, spread
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+OKAPI, OKAPI_PLUS = "okapi_paper", "okapi"  # names of configs
 METHODS = {
     "ERM": "erm",
     "ERM, centred features": "erm_centred",
     "FixMatch": "fixmatch",
-    "Okapi, paper": "okapi_paper",
+    "Okapi": OKAPI,
     "Okapi, no calipers": "okapi_no_calipers",
-    "Okapi, ours": "okapi",
+    "Okapi+": OKAPI_PLUS,
     "oracle": "erm_fully_labelled",
 }
 
@@ -102,31 +105,37 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--methods", nargs="+", choices=list(METHODS.values()), default=list(METHODS.values()))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--smoke", action="store_true", help="four steps, one seed")
-    chosen = parser.parse_args(words)
+    parser.add_argument("--steps", type=int, help="length of each run (default: that of the study)")
+    run_script(parser, study, tiny, words)
+
+
+def tiny(folder: Path) -> list[str]:
+    """Return a command line for short runs on tiny data of this folder."""
+    write_digits(folder)
+    write_lsms(folder)
+    some = ["--only", "digits", "lsms", "--methods", OKAPI_PLUS, "--seeds", "1", "--steps", "1"]
+    return [str(folder), str(folder), "--out", str(folder / "out"), *some]
+
+
+def study(chosen: argparse.Namespace) -> None:
+    """Make the runs and print the tables."""
     folders = chosen.prepared, chosen.data
     paths = {name: find_file(STUDIES[name], *folders) if STUDIES[name].path else None for name in chosen.only}
     print(machine_facts())
     for name, path in paths.items():
-        study = STUDIES[name]
-        steps, seeds = (4, 1) if chosen.smoke else (study.steps, chosen.seeds)
-        methods = study.methods(chosen.methods)
-        out = chosen.out / name
-        frame = pd.concat([run(study, methods, target, path, out, steps, seeds) for target in study.targets])
+        part = STUDIES[name]
+        methods, steps, out = part.methods(chosen.methods), chosen.steps or part.steps, chosen.out / name
+        frame = pd.concat([run(part, methods, target, path, out, steps, chosen.seeds) for target in part.targets])
         frame.to_csv(chosen.out / f"{name}.csv", index=False)
-        for metric in study.metrics:
-            print(table(name, study, methods, frame, metric), flush=True)
+        for metric in part.metrics:
+            print(table(name, part, methods, frame, metric), flush=True)
 
 
 def run(
     study: Study, methods: Mapping[str, str], target: str, path: Path | None, out: Path, steps: int, seeds: int
 ) -> pd.DataFrame:
-    """Return what the runs of a target say on its test half."""
-    overrides = {
-        "training.steps": str(steps),
-        "training.validate_every": str(max(1, steps // 6)),
-        "training.checkpoint_every": str(steps),
-    }
+    """Return the results of the runs of a target on its test half."""
+    overrides = schedule(steps)
     source, held_out = transfer(study, target)
     if path is not None:
         overrides |= {"data.path": str(path), "data.held_out": held_out}
@@ -138,10 +147,7 @@ def run(
         seeds=range(seeds),
         overrides=list(overrides.items()),
     )
-    results = run_benchmark(grid, out / target)
-    if results.failed:
-        raise SystemExit(f"{len(results.failed)} runs failed, the first: {results.failed[0].reason}")
-    frame = results.frame
+    frame = run_grid(grid, out / target)
     return frame[frame["split"] == "ood_test"].assign(target=target)
 
 
@@ -173,11 +179,13 @@ def table(name: str, study: Study, methods: Mapping[str, str], frame: pd.DataFra
     }
     named = [f"{target} (dev)" if target in study.development else target for target in study.targets]
     rows = []
-    for method, its in values.items():
-        cells = [spread([value for (target, _), value in its.items() if target == wanted]) for wanted in study.targets]
-        mean = average(its)
+    for method, scores in values.items():
+        cells = [
+            spread([value for (target, _), value in scores.items() if target == wanted]) for wanted in study.targets
+        ]
+        mean = average(scores)
         shown = [f"{cell.mean:.{digits}f} ({cell.deviation:.{digits}f})" for cell in [*cells, mean]]
-        gain = paired_difference(its, values["ERM"], names=(method, "ERM"))
+        gain = paired_difference(scores, values["ERM"], names=(method, "ERM"))
         rows.append([method, *shown, f"{gain.mean:+.{digits}f} [{gain.low:+.{digits}f}, {gain.high:+.{digits}f}]"])
     seeds = frame["seed"].nunique()
     caption = f"{name}: {metric} on ood_test, mean (deviation) over {seeds} seeds, "

@@ -8,7 +8,7 @@ the share of queries whose distances are equal at every rank.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import getdoc
@@ -23,7 +23,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from _common import Report, in_fresh_process, machine_facts, peak_extra_memory, seconds
+from _common import Report, in_fresh_process, machine_facts, peak_extra_memory, run_script, seconds
 from okapi.matching import caliper_nn
 
 # Candidates beyond k that a peer returns, so that float32 near-ties at rank k do not count against it.
@@ -132,8 +132,8 @@ def okapi(data: Data, problem: Problem) -> Tensor:
 def paper(data: Data, problem: Problem) -> Tensor:
     """Take the smallest of each row of the matrix of distances, masked by that of the propensities; two domains.
 
-    These are the steps of the paper's algorithm, for the one direction there is here; a prognostic caliper takes the
-    place of the std-caliper.
+    These are the steps of the paper's algorithm, for the one direction of these problems; a prognostic caliper
+    takes the place of the std-caliper.
     """
     e_q, e_k = data["query_propensity"], data["key_propensity"]
     if problem.outcome_caliper is None:
@@ -160,8 +160,8 @@ def full_matrix(data: Data, problem: Problem) -> Tensor:
 
 def faiss_flat(data: Data, problem: Problem) -> Tensor:
     """Search all keys; for problems without a caliper."""
-    _, found = _faiss_index(data["keys"]).search(data["queries"].numpy(), problem.k + SPARE)
-    return torch.from_numpy(found)
+    _, nearest = _faiss_index(data["keys"]).search(data["queries"].numpy(), problem.k + SPARE)
+    return torch.from_numpy(nearest)
 
 
 def faiss_overfetch(data: Data, problem: Problem) -> Tensor:
@@ -173,7 +173,7 @@ def faiss_overfetch(data: Data, problem: Problem) -> Tensor:
     index, queries, keys = _faiss_index(data["keys"]), data["queries"].numpy(), len(data["keys"])
     e_q, e_k = data["query_propensity"].numpy(), data["key_propensity"].numpy()
     caliper = problem.std_caliper * np.sqrt((e_q.var(ddof=1) + e_k.var(ddof=1)) / 2)
-    found = np.full((len(queries), problem.k + SPARE), -1)
+    nearest = np.full((len(queries), problem.k + SPARE), -1)
     below, above = (np.sort(e_k).searchsorted(e_q + edge) for edge in (-caliper, caliper))
     share = max((above - below).mean() / keys, 1 / keys)
     pending, fetch = np.arange(len(queries)), int(8 * problem.k / share)
@@ -184,9 +184,9 @@ def faiss_overfetch(data: Data, problem: Problem) -> Tensor:
         rank = inside.cumsum(axis=1, dtype=np.int32)
         done = (rank[:, -1] >= problem.k) | (fetch == keys)
         row, column = np.nonzero(inside & done[:, None] & (rank <= problem.k + SPARE))
-        found[pending[row], rank[row, column] - 1] = fetched[row, column]
+        nearest[pending[row], rank[row, column] - 1] = fetched[row, column]
         pending, fetch = pending[~done], 4 * fetch
-    return torch.from_numpy(found)
+    return torch.from_numpy(nearest)
 
 
 ENGINES: dict[str, Callable[[Data, Problem], Tensor]] = {
@@ -236,7 +236,7 @@ def _variance_by_domain(scores: Tensor, domain: Tensor) -> Tensor:
 
 
 def _faiss_index(keys: Tensor) -> Any:
-    import faiss  # brings OpenMP and BLAS of its own, which the other engines shall not have beside them
+    import faiss  # brings OpenMP and BLAS of its own, which must not run beside the other engines
 
     faiss.omp_set_num_threads(torch.get_num_threads())
     index = faiss.IndexFlatL2(keys.shape[1])
@@ -249,7 +249,7 @@ def _faiss_index(keys: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one engine did on one problem: seconds of each call, bytes beyond the inputs, keys found."""
+    """What one engine did on one problem: seconds of each call, bytes beyond the inputs, keys."""
 
     times: list[float]
     memory: float
@@ -270,7 +270,7 @@ def measure(engine: str, path: Path, problem: Problem, threads: int, repeat: int
     return Measurement([seconds(call) for _ in range(repeat)], memory, keys.numpy())
 
 
-def matmul_speed(threads: int, size: int = 3_072) -> float:
+def matmul_speed(threads: int, size: int) -> float:
     """Return floating-point operations per second of a square float32 matrix product."""
     torch.set_num_threads(threads)
     a, b, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
@@ -278,12 +278,12 @@ def matmul_speed(threads: int, size: int = 3_072) -> float:
     return 2 * size**3 / median(seconds(lambda: torch.mm(a, b, out=out)) for _ in range(3))
 
 
-def agreement(data: Data, k: int, ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the share of queries with equal distances at every rank: ours as returned, theirs after re-scoring."""
-    ours = _distances(data, torch.from_numpy(ours))
-    theirs = _distances(data, torch.from_numpy(theirs)).sort(dim=1).values[:, :k]
-    theirs[theirs[:, -1] == inf] = inf  # fewer than k keys are no match
-    return (ours == theirs).all(dim=1).double().mean().item()
+def agreement(data: Data, k: int, keys: np.ndarray, of_peer: np.ndarray) -> float:
+    """Return the share of queries with equal distances at every rank: as returned, and of the peer after re-scoring."""
+    distance = _distances(data, torch.from_numpy(keys))
+    peer = _distances(data, torch.from_numpy(of_peer)).sort(dim=1).values[:, :k]
+    peer[peer[:, -1] == inf] = inf  # fewer than k keys are no match
+    return (distance == peer).all(dim=1).double().mean().item()
 
 
 def _distances(data: Data, keys: Tensor) -> Tensor:
@@ -308,14 +308,13 @@ class Bench:
     scratch: Path
     threads: int
     repeat: int
-    quick: bool
+    shrink: int
     _measured: dict[tuple[str, Problem, int], Measurement] = field(default_factory=dict)
 
     def scaled(self, problem: Problem) -> Problem:
-        """Return the problem, smaller in a quick run."""
-        if not self.quick:
-            return problem
-        return replace(problem, queries=problem.queries // 8, keys=problem.keys // 8, dim=min(problem.dim, 128))
+        """Return the problem with its sizes divided by ``shrink``, 16 dimensions at the least."""
+        dim = max(min(problem.dim, 16), problem.dim // self.shrink)
+        return replace(problem, queries=problem.queries // self.shrink, keys=problem.keys // self.shrink, dim=dim)
 
     def path(self, problem: Problem) -> Path:
         """Return the file of the problem's data."""
@@ -336,11 +335,11 @@ class Bench:
 
     def matmul_speed(self) -> float:
         """Measure the speed of a matrix product with the run's threads."""
-        return in_fresh_process(matmul_speed, self.threads, threads=self.threads)
+        return in_fresh_process(matmul_speed, self.threads, 3_072 // self.shrink, threads=self.threads)
 
     def verdict(self, met: bool) -> str:
         """Return what to print behind a goal; the goals are for the full sizes."""
-        return "not judged" if self.quick else "met" if met else "not met"
+        return "not judged" if self.shrink > 1 else "met" if met else "not met"
 
 
 # --- Cases ------------------------------------------------------------------------------------------------------------
@@ -348,7 +347,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Comparison:
-    """caliper_nn against peers: how many times its time each peer shall at least take (None: no goal)."""
+    """caliper_nn against peers: how many times as long each peer must take at least (None: no goal)."""
 
     problem: Problem
     peers: dict[str, float | None]
@@ -358,32 +357,34 @@ class Comparison:
         """Measure and report."""
         problem = bench.scaled(self.problem)
         data = load(bench.path(problem))
-        ours = bench.measure("caliper_nn", problem)
-        rows = [self._row_of_ours(bench, ours, data)]
+        reference = bench.measure("caliper_nn", problem)
+        rows = [self._reference_row(bench, reference, data)]
         for engine, goal in self.peers.items():
             peer = bench.measure(engine, problem)
-            ratio, share = peer.time / ours.time, agreement(data, problem.k, ours.keys, peer.keys)
+            ratio, share = peer.time / reference.time, agreement(data, problem.k, reference.keys, peer.keys)
             verdict = "" if goal is None else f"at least {goal:.3g}x: {bench.verdict(ratio >= goal)}"
-            rows.append([engine, *_figures(peer), f"{ratio:.2f}x", f"{share:.6g}", verdict])
+            rows.append([engine, *_cells(peer), f"{ratio:.2f}x", f"{share:.6g}", verdict])
         pairs, speed = admissible_pairs(data, problem), bench.matmul_speed()
         limit = 2 * problem.dim * pairs / speed
-        rows.append(["limit", f"{limit:.3f}", "", "", f"{limit / ours.time:.2f}x", "", ""])
+        rows.append(["limit", f"{limit:.3f}", "", "", f"{limit / reference.time:.2f}x", "", ""])
         bench.report.add(f"### {problem}")
-        bench.report.add_table(("engine", "time, s", "range", "memory, MB", "of ours", "agreement", "goal"), rows)
+        bench.report.add_table(
+            ("engine", "time, s", "range", "memory, MB", "of caliper_nn's", "agreement", "goal"), rows
+        )
         bench.report.add(
-            f"{(ours.keys[:, 0] >= 0).sum():,} of {problem.queries:,} queries matched; "
+            f"{(reference.keys[:, 0] >= 0).sum():,} of {problem.queries:,} queries matched; "
             f"{pairs / (problem.queries * problem.keys):.1%} of the pairs are admissible. Limit: the products of these "
             f"pairs alone, at the speed of a large square product ({speed / 1e9:.0f} Gflop/s, measured just now); "
-            f"caliper_nn takes {ours.time / limit:.1f} times as long."
+            f"caliper_nn takes {reference.time / limit:.1f} times as long."
         )
 
-    def _row_of_ours(self, bench: Bench, ours: Measurement, data: Data) -> list[str]:
+    def _reference_row(self, bench: Bench, reference: Measurement, data: Data) -> list[str]:
         most = data["keys"].nbytes + 100 * MEGABYTE
-        goal = f"below {most / MEGABYTE:.0f} MB: {bench.verdict(ours.memory < most)}" if self.memory_goal else ""
-        return ["caliper_nn", *_figures(ours), "1.00x", "", goal]
+        goal = f"below {most / MEGABYTE:.0f} MB: {bench.verdict(reference.memory < most)}" if self.memory_goal else ""
+        return ["caliper_nn", *_cells(reference), "1.00x", "", goal]
 
 
-def _figures(measurement: Measurement) -> tuple[str, str, str]:
+def _cells(measurement: Measurement) -> tuple[str, str, str]:
     fastest, slowest = min(measurement.times), max(measurement.times)
     return f"{measurement.time:.3f}", f"{fastest:.3f}-{slowest:.3f}", f"{measurement.memory / MEGABYTE:,.0f}"
 
@@ -403,24 +404,24 @@ def threads(bench: Bench) -> None:
 
 def scaling(bench: Bench) -> None:
     """Time and memory as the keys grow, the queries fixed."""
-    sizes = [2**power for power in range(12, 15 if bench.quick else 21)]
-    largest = {"caliper_nn": sizes[-1], "full_matrix": 65_536, "faiss_overfetch": 65_536}
-    problems = [Problem(queries=512 if bench.quick else 4_096, keys=keys, dim=64) for keys in sizes]
+    problems = [bench.scaled(Problem(queries=4_096, keys=2**power, dim=64)) for power in range(12, 21)]
+    sizes, most = [problem.keys for problem in problems], 65_536 // bench.shrink
+    largest = {"caliper_nn": sizes[-1], "full_matrix": most, "faiss_overfetch": most}
     curves = {
-        engine: {problem.keys: bench.measure(engine, problem) for problem in problems if problem.keys <= most}
-        for engine, most in largest.items()
+        engine: {problem.keys: bench.measure(engine, problem) for problem in problems if problem.keys <= limit}
+        for engine, limit in largest.items()
     }
     exponents = {engine: _exponent(curve) for engine, curve in curves.items()}
     rows = []
     for keys in sizes:
-        found = [curve.get(keys) for curve in curves.values()]
-        cells = [f"{m.time:.3f} s, {m.memory / MEGABYTE:,.0f} MB" if m else "not run" for m in found]
+        measured = [curve.get(keys) for curve in curves.values()]
+        cells = [f"{m.time:.3f} s, {m.memory / MEGABYTE:,.0f} MB" if m else "not run" for m in measured]
         rows.append([f"{keys:,}", *cells])
     rows.append(["exponent of time", *(f"{exponent:.2f}" for exponent in exponents.values())])
     bench.report.add(
-        f"{problems[0].queries:,} queries, 64 dimensions, k = 5, std-caliper 0.2. Exponents: least squares of log time "
-        "on log keys over all sizes of a column, those included at which fixed costs show. The full matrix and faiss "
-        "stop at 65,536 keys."
+        f"{problems[0].queries:,} queries, {problems[0].dim} dimensions, k = 5, std-caliper 0.2. Exponents: least "
+        "squares of log time on log keys over all sizes of a column, those included at which fixed costs show. The "
+        f"full matrix and faiss stop at {most:,} keys."
     )
     bench.report.add_table(("keys", *curves), rows)
     bench.report.add_figure(_scaling_figure(curves, exponents), "matching_scaling", "Time and memory over keys")
@@ -479,29 +480,29 @@ CASES: dict[str, list[Callable[[Bench], None]]] = {
 }
 
 
-def parse_arguments() -> argparse.Namespace:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="example: python benchmarks/matching.py --case small --quick",
+        epilog="example: python benchmarks/matching.py --case small --shrink 8",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--case", choices=CASES, help="run only this one")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to try the script; goals are not judged")
+    parser.add_argument("--shrink", type=int, default=1, help="divide sizes by it; goals are not judged (default: 1)")
     parser.add_argument("--threads", type=int, default=1, help="threads of every engine (default: 1)")
     parser.add_argument("--repeat", type=int, default=3, help="timed calls after the warm-up (default: 3)")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"), help="folder of matching.md and the figure")
-    return parser.parse_args()
+    run_script(parser, compare, lambda out: ["--shrink", "128", "--repeat", "1", "--out", str(out)], words)
 
 
-def main() -> None:
-    arguments = parse_arguments()
+def compare(arguments: argparse.Namespace) -> None:
+    """Measure the cases and write the page."""
     report = Report("Matching: speed and memory", arguments.out)
     settings = f"- threads: {arguments.threads}; median of {arguments.repeat} calls"
     report.add("\n".join([machine_facts("torch", "faiss-cpu", "numpy", "okapi-ssl"), settings]))
     report.add(__doc__.partition("\n\n")[2].strip())
     report.add("Data. " + getdoc(draw).partition("\n\n")[2])
     with TemporaryDirectory() as scratch:
-        bench = Bench(report, Path(scratch), arguments.threads, arguments.repeat, arguments.quick)
+        bench = Bench(report, Path(scratch), arguments.threads, arguments.repeat, arguments.shrink)
         for name in [arguments.case] if arguments.case else CASES:
             report.add(f"## {name}")
             for run in CASES[name]:

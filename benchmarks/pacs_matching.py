@@ -1,16 +1,16 @@
-"""Pairs found by the fixed caliper on PACS, beside the counts in the paper's appendix.
+"""Pairs inside the fixed caliper on PACS, beside the counts in the paper's appendix.
 
 The paper matched CLIP features; these are of EfficientNet-Lite0, so the numbers differ and the trends are compared.
 The propensity is a logistic regression (scikit-learn's default penalty, classes weighted by inverse frequency) fitted
 on the samples that are matched, its logit divided by the temperature. Under a penalty the scale of the features decides
-how far the propensities spread, and the paper does not give its own. So the trends are shown for three: features
-divided by the mean length of a sample, by the standard deviation of all values, and not divided. Everything else here
-is at the first, which comes nearest to the unit vectors of online learning. k = 1, no std-caliper.
+how far the propensities spread, and the paper does not give that of its features. So the trends are shown for three:
+features divided by the mean length of a sample, by the standard deviation of all values, and not divided. Everything
+else here is at the first, which comes nearest to the unit vectors of online learning. k = 1, no std-caliper.
 """
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,8 @@ from PIL import Image
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from _common import Report, machine_facts
+from _common import Report, machine_facts, run_script
+from _tiny import write_pacs_features
 from okapi.matching import Matches, caliper_nn
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -80,7 +81,7 @@ SHOWN = (
 
 
 # --- Trends -----------------------------------------------------------------------------------------------------------
-# What a table of counts says, asked of the paper's and of ours.
+# What a table of counts shows; judged on the paper's counts and on those measured here.
 
 Counts = Mapping[Setting, int]
 
@@ -269,16 +270,16 @@ def propensity_figure(matchings: Mapping[str, Matching]) -> Figure:
     return figure
 
 
-def picture_figure(pacs: Pacs, pairs: Mapping[Setting, np.ndarray], columns: int = 14) -> Figure:
+def image_figure(pacs: Pacs, pairs: Mapping[Setting, np.ndarray], columns: int = 14) -> Figure:
     """Show pairs drawn at random from each shown setting, sorted by the query's class: query above, match below."""
     rng = np.random.default_rng(0)
     figure = Figure(figsize=(columns * 0.92, len(SHOWN) * 2.25), layout="constrained")
     for setting, part in zip(SHOWN, figure.subfigures(len(SHOWN), 1), strict=True):
-        found = pairs[setting]
-        drawn = rng.permutation(found)[:columns]
+        matched = pairs[setting]
+        drawn = rng.permutation(matched)[:columns]
         drawn = drawn[np.argsort(pacs.label[drawn[:, 0]], kind="stable")]
-        keys = len(np.unique(found[:, 1]))
-        summary = f"{len(found):,} pairs, {_same_class(pacs, found)} of one class, {keys:,} different keys"
+        keys = len(np.unique(matched[:, 1]))
+        summary = f"{len(matched):,} pairs, {_same_class(pacs, matched)} of one class, {keys:,} different keys"
         part.suptitle(f"{setting}: {summary}", fontsize=11)
         grid = part.subplots(2, columns, squeeze=False)
         for column in grid.T[len(drawn) :].flat:
@@ -331,7 +332,7 @@ def trend_rows(counts: Mapping[str, Counts]) -> Iterator[list[str]]:
         yield [trend.__doc__.rstrip("."), "yes" if paper else "no", *verdicts]
 
 
-def parse_arguments() -> argparse.Namespace:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog="example: python benchmarks/pacs_matching.py --data ~/data",
@@ -341,14 +342,23 @@ def parse_arguments() -> argparse.Namespace:
     text = "folder with pacs_features.npz and pacs/ (default: $OKAPI_DATA, else ../shared/data beside the project)"
     parser.add_argument("--data", type=Path, default=data, help=text)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"), help="folder of the page and the figures")
-    arguments = parser.parse_args()
+    run_script(parser, compare, tiny, words)
+
+
+def tiny(folder: Path) -> list[str]:
+    """Return a command line for tiny data and images of this folder."""
+    with np.load(write_pacs_features(folder)) as arrays:
+        for number, name in enumerate(arrays["path"]):
+            path = folder / "pacs" / str(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (number % 256, 0, 0)).save(path)
+    return ["--data", str(folder), "--out", str(folder / "out")]
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Match, and write the page and the figures."""
     if not (arguments.data / "pacs_features.npz").exists():
-        parser.error(f"no pacs_features.npz in {arguments.data}: give --data, or set OKAPI_DATA")
-    return arguments
-
-
-def main() -> None:
-    arguments = parse_arguments()
+        raise SystemExit(f"no pacs_features.npz in {arguments.data}: give --data, or set OKAPI_DATA")
     pacs = Pacs.read(arguments.data)
     report = Report("Matching: PACS", arguments.out)
     report.add(machine_facts("torch", "scikit-learn", "okapi-ssl"))
@@ -364,12 +374,12 @@ def main() -> None:
         f"{len(pacs.rows(PHOTO)):,}. Its t_f = 0 is no caliper."
     )
     report.add("## Trends")
-    counts = {scale: {name: len(found) for name, found in pairs.items()} for scale, (_, pairs) in results.items()}
+    counts = {scale: {name: len(matched) for name, matched in pairs.items()} for scale, (_, pairs) in results.items()}
     report.add_table(("trend", "paper", *counts), list(trend_rows(counts)))
 
     report.add("## Propensities and pairs")
     report.add_figure(propensity_figure(matchings), "pacs_propensity", "Propensities at temperature 1 and 10")
-    report.add_figure(picture_figure(pacs, pairs), "pacs_pairs", "Matched pictures, green where of one class", ("png",))
+    report.add_figure(image_figure(pacs, pairs), "pacs_pairs", "Matched images, green where of one class", ("png",))
     report.write("pacs_matching.md")
 
 

@@ -4,9 +4,9 @@
 
 DATA holds pacs_features.npz. Art is a source of cartoon's task, and cartoon of art's: each is held out with photo and
 sketch as sources, and scored by the labels of its unlabelled half, which are known in the other's task. The half that
-the study tests on is not looked at. Each plays once as it is and twice with other frequencies of its classes, of which
-shares from a tenth to all are kept at random. Settings are those of Okapi's algorithm, each tried in turn; ``default``
-changes nothing. Runs that are there are not made again.
+the study tests on is not used. Each plays once as it is and twice with other frequencies of its classes, of which
+shares from a tenth to all are kept at random. Settings are those of Okapi+, each tried in turn; ``default`` changes
+nothing. Finished runs are not repeated.
 """
 
 import argparse
@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 from lightning_fabric import Fabric
 
-from _common import machine_facts, markdown_table
-from headline import CONFIGS, STUDIES, find_file
+from _common import machine_facts, markdown_table, run_script
+from _runs import schedule
+from _tiny import write_pacs_features
+from headline import CONFIGS, OKAPI_PLUS, STUDIES, find_file
 from okapi.benchmark import average
 from okapi.training import read_config, train
 from okapi.training.finished import read_run
@@ -37,7 +39,17 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/role_play"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=STUDIES["pacs"].steps)
-    chosen = parser.parse_intermixed_args(words)
+    run_script(parser, play, tiny, words)
+
+
+def tiny(folder: Path) -> list[str]:
+    """Return a command line for short runs on tiny data of this folder."""
+    write_pacs_features(folder)
+    return [str(folder), "default", "k=1", "--out", str(folder / "out"), "--seeds", "1", "--steps", "1"]
+
+
+def play(chosen: argparse.Namespace) -> None:
+    """Make the runs and print the table."""
     path = find_file(STUDIES["pacs"], chosen.data)
     print(machine_facts())
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -46,13 +58,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parts = {f"{player}, draw {draw}" if draw else player: (player, draw) for player, draw in played}
     rows = []
     for settings in chosen.settings:
-        found = {}
+        scores = {}
         for name, (player, draw) in parts.items():
             for seed in range(chosen.seeds):
                 out = chosen.out / settings / f"{player}-{draw}-{seed}"
-                found[name, seed] = 100 * accuracy(overrides(settings, paths[draw], player, seed, chosen.steps), out)
-        each = [average({key: value for key, value in found.items() if key[0] == name}) for name in parts]
-        rows.append([settings, *(f"{cell.mean:.1f} ({cell.deviation:.1f})" for cell in [*each, average(found)])])
+                scores[name, seed] = 100 * accuracy(overrides(settings, paths[draw], player, seed, chosen.steps), out)
+        each = [average({key: value for key, value in scores.items() if key[0] == name}) for name in parts]
+        rows.append([settings, *(f"{cell.mean:.1f} ({cell.deviation:.1f})" for cell in [*each, average(scores)])])
     print(f"\nAccuracy on the unlabelled half, mean (deviation) over {chosen.seeds} seeds, selected by id_val\n")
     print(markdown_table(["setting", *parts, "average"], rows))
 
@@ -72,29 +84,27 @@ def redrawn(path: Path, out: Path, seed: int) -> Path:
 
 
 def overrides(settings: str, path: Path, player: str, seed: int, steps: int) -> dict[str, str]:
-    """Return what differs from the config of Okapi on PACS."""
+    """Return what differs from the config of Okapi+ on PACS."""
     given = [] if settings == "default" else [setting.split("=", 1) for setting in settings.split(",")]
     return {f"algorithm.{name}": value for name, value in given} | {
         "data.path": str(path),
         "data.domains": f"[{', '.join((*SOURCES, player))}]",
         "data.held_out": player,
         "seed": str(seed),
-        "training.steps": str(steps),
-        "training.validate_every": str(max(1, steps // 6)),
-        "training.checkpoint_every": str(steps),
+        **schedule(steps),
     }
 
 
 def accuracy(changed: dict[str, str], out: Path) -> float:
-    """Return the accuracy of a run on its unlabelled samples; train it first if it is not there."""
+    """Return the accuracy of a run on its unlabelled samples; train it first if it is not finished."""
     if not (out / "results.json").exists():
-        train(read_config(CONFIGS / "pacs_features" / "okapi.yaml", list(changed.items())), out)
+        train(read_config(CONFIGS / "pacs_features" / f"{OKAPI_PLUS}.yaml", list(changed.items())), out)
     run = read_run(out)
     parts = build_parts(run.config)
     parts.algorithm.network.load_state_dict(run.weights.tensors)
     fabric = Fabric(accelerator="cpu", devices=1)
-    found = predict(parts.algorithm.network, parts.dataset, "unlabelled", run.config.training, fabric)
-    return validate(parts.dataset, "unlabelled", found.prediction)["accuracy"]
+    output = predict(parts.algorithm.network, parts.dataset, "unlabelled", run.config.training, fabric)
+    return validate(parts.dataset, "unlabelled", output.prediction)["accuracy"]
 
 
 if __name__ == "__main__":

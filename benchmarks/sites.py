@@ -5,44 +5,58 @@ those tried at which ERM loses 15 points of accuracy from id_test to ood_test. O
 
     python benchmarks/sites.py --out runs/sites-benchmark
 
-Stopped, it goes on where it was.
+Started again after a stop, it resumes.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 
-from okapi.benchmark import Results, make_grid, run_benchmark
+from _common import run_script
+from _runs import run_grid, schedule
+from okapi.benchmark import make_grid
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "sites"
 DIFFICULTIES = (0.75, 1.0, 1.25, 1.5)
 ENOUGH = 0.15
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--difficulties", type=float, nargs="+", default=DIFFICULTIES)
     parser.add_argument("--out", type=Path, default=Path("runs/sites-benchmark"), help="folder for the runs")
     parser.add_argument("--seeds", type=int, default=5)
-    chosen = parser.parse_args()
-    rows = [erm_at(difficulty, chosen.out, chosen.seeds) for difficulty in DIFFICULTIES]
+    parser.add_argument("--steps", type=int, default=600)
+    run_script(
+        parser,
+        measure,
+        lambda out: ["--difficulties", "1.25", "--seeds", "1", "--steps", "1", "--out", str(out)],
+        words,
+    )
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    """Make the runs and print the table."""
+    rows = [erm_at(difficulty, chosen.out, chosen.seeds, chosen.steps) for difficulty in chosen.difficulties]
     table = pd.DataFrame(rows).set_index("difficulty")
     console = Console()
     console.print(f"Accuracy of ERM, mean (standard deviation) over {chosen.seeds} seeds, weights selected by ood_val")
     console.print(table.to_string())
     enough = [row["difficulty"] for row in rows if row["mean loss"] >= ENOUGH]
     console.print(
-        f"Least difficulty at which ERM loses {ENOUGH:.0%} points: {enough[0] if enough else 'none of these'}"
+        f"Least difficulty at which ERM loses {100 * ENOUGH:.0f} points: {enough[0] if enough else 'none of these'}"
     )
 
 
-def erm_at(difficulty: float, out: Path, seeds: int) -> dict[str, object]:
+def erm_at(difficulty: float, out: Path, seeds: int, steps: int) -> dict[str, object]:
     """Return a row of the table: accuracies of ERM at a difficulty."""
-    overrides = [("data.difficulty", str(difficulty))]
-    grid = make_grid([CONFIGS], methods=["erm"], seeds=range(seeds), overrides=overrides)
-    results = run_benchmark(grid, out / f"difficulty-{difficulty}")
-    inside, outside = accuracy(results, "id_test"), accuracy(results, "ood_test")
+    overrides = {"data.difficulty": str(difficulty)} | schedule(steps)
+    grid = make_grid([CONFIGS], methods=["erm"], seeds=range(seeds), overrides=list(overrides.items()))
+    frame = run_grid(grid, out / f"difficulty-{difficulty}")
+    inside, outside = accuracy(frame, "id_test"), accuracy(frame, "ood_test")
     return {
         "difficulty": difficulty,
         "id_test": f"{inside.mean():.3f} ({inside.std():.3f})",
@@ -51,9 +65,8 @@ def erm_at(difficulty: float, out: Path, seeds: int) -> dict[str, object]:
     }
 
 
-def accuracy(results: Results, split: str) -> pd.Series:
+def accuracy(frame: pd.DataFrame, split: str) -> pd.Series:
     """Return the accuracy of each seed on a split."""
-    frame = results.frame
     chosen = frame[(frame["split"] == split) & (frame["metric"] == "accuracy")]
     return chosen.set_index("seed")["value"]
 
