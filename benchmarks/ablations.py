@@ -39,89 +39,73 @@ class Part:
     base: str = OKAPI_PLUS
 
 
-CALIPERS = {"fixed_caliper": 0.9, "std_caliper": 0.2, "outcome_caliper": "auto"}
-
-
-def calipers(*given: str) -> dict[str, object]:
-    """Return settings with these calipers alone; pseudo-labels, which need the last one, are off."""
-    return {name: value if name in given else NULL for name, value in CALIPERS.items()} | {"self_training": 0}
-
-
 PARTS = {
     "parts": Part(
         "without a part",
         {
             "all of them": {},
-            "not centred": {"centred": "false"},
-            "not aligned": {"outcome_alignment": "false"},
-            "aligned with labels": {"outcome_clusters": 0},
-            "aligned with clusters": {"outcome_clusters": 1},
-            "prognostic caliper 0.9": {"outcome_caliper": 0.9},
-            "no error gate": {"outcome_tolerance": 1},
+            "not centred": {"matching.centre": "false"},
+            "not aligned": {"matching.class_prior": NULL},
+            "aligned with labels": {"matching.class_prior": 0},
+            "aligned with clusters": {"matching.class_prior": 1},
+            "prognostic caliper 0.9": {"matching.outcome_caliper": 0.9},
+            "no error gate": {"pseudo_labels.error_gate": 1},
             "warm-up over half": {"warm_up": 0.5},
-            "no pseudo-labels": {"self_training": 0},
+            "no pseudo-labels": {"pseudo_labels.weight": 0},
+            "centring alone": {"matching.outcome_caliper": NULL},
             "no consistency": {"weight": 0},
         },
     ),
-    "calipers": Part(
-        "calipers, without pseudo-labels",
-        {
-            "none": calipers(),
-            "fixed": calipers("fixed_caliper"),
-            "std": calipers("std_caliper"),
-            "prognostic": calipers("outcome_caliper"),
-            "fixed, std": calipers("fixed_caliper", "std_caliper"),
-            "all three": calipers(*CALIPERS),
-        },
-    ),
-    "k": Part("k", {"1": {"k": 1}, "5": {}, "10": {"k": 10}}),
+    "k": Part("k", {"1": {"matching.k": 1}, "5": {}, "10": {"matching.k": 10}}),
     "weight": Part("lambda", {"0.5": {"weight": 0.5}, "2": {}, "5": {"weight": 5}, "20": {"weight": 20}}),
     "bank": Part("bank", {"256": {"bank": 256}, "1,024": {}, "4,096": {"bank": 4096}, "16,384": {"bank": 16384}}),
     "momentum": Part(
         "momentum of the encoder (EMA)",
         {
-            "0": {"momentum": 0},
+            "0": {"momentum.start": 0},
             "0.83, automatic": {},
-            "0.95": {"momentum": 0.95},
-            "0.99": {"momentum": 0.99},
-            "0.99 to 1": {"momentum": 0.99, "final_momentum": 1},
+            "0.95": {"momentum.start": 0.95},
+            "0.99": {"momentum.start": 0.99},
+            "0.99 to 1": {"momentum.start": 0.99, "momentum.end": 1},
         },
+    ),
+    "paper_calipers": Part(
+        "calipers of the paper's method",
+        {
+            "fixed, std": {},
+            "fixed": {"matching.std_caliper": NULL},
+            "std": {"matching.fixed_caliper": NULL},
+            "none": {"matching.fixed_caliper": NULL, "matching.std_caliper": NULL},
+        },
+        base=OKAPI,
     ),
     "paper_momentum": Part(
         "momentum of the encoder (EMA), with the paper's method",
         {
-            "0.83, automatic": {"momentum": "auto", "final_momentum": NULL},
-            "0.83 to 1": {"momentum": "auto"},
-            "0.99 to 1": {},
+            "0.83, automatic": {"momentum.end": NULL},
+            "0.83 to 1": {},
+            "0.99 to 1": {"momentum.start": 0.99},
         },
         base=OKAPI,
     ),
-    "queries": Part("queries", {"momentum": {}, "online": {"queries": "online"}}),
-    "direction": Part(
-        "direction",
+    "paper_queries": Part(
+        "queries of the paper's method", {"momentum": {}, "online": {"queries": "online"}}, base=OKAPI
+    ),
+    "paper_direction": Part(
+        "direction of the paper's method",
         {
             "both": {},
-            "labelled to unlabelled": {"direction": "[0, 1]"},
-            "unlabelled to labelled": {"direction": "[1, 0]"},
+            "labelled to unlabelled": {"matching.direction": "[0, 1]"},
+            "unlabelled to labelled": {"matching.direction": "[1, 0]"},
         },
+        base=OKAPI,
     ),
     "scorer": Part(
         "learning rate of the scorer, with the paper's calipers",
         {
             "the encoder's": {},
-            "0.003": {"scorer_learning_rate": 0.003},
-            "0.03": {"scorer_learning_rate": 0.03},
-        },
-        base=OKAPI,
-    ),
-    "hubs": Part("limits on hubs", {"none": {}, "CSLS": {"hubness": "csls"}, "cap of 3": {"hubness": "cap"}}),
-    "adaptive": Part(
-        "calipers that adapt, from those of the paper",
-        {
-            "fixed": {"scorer_learning_rate": 0.03},
-            "match rate 0.5": {"scorer_learning_rate": 0.03, "adapt": "match_rate"},
-            "balance": {"scorer_learning_rate": 0.03, "adapt": "balance"},
-            "temperature": {"scorer_learning_rate": 0.03, "temperature": "auto"},
+            "0.003": {"scorer.learning_rate": 0.003},
+            "0.03": {"scorer.learning_rate": 0.03},
         },
         base=OKAPI,
     ),
@@ -141,7 +125,7 @@ def main(words: Sequence[str] | None = None) -> None:
 def tiny(folder: Path) -> list[str]:
     """Return a command line for short runs of one part on tiny data of this folder."""
     write_pacs_features(folder)
-    return [str(folder), "--out", str(folder / "out"), "--only", "queries", "--seeds", "1", "--steps", "1"]
+    return [str(folder), "--out", str(folder / "out"), "--only", "paper_queries", "--seeds", "1", "--steps", "1"]
 
 
 def measure(chosen: argparse.Namespace) -> None:

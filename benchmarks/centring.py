@@ -3,7 +3,7 @@
     python benchmarks/centring.py pacs_features.npz
 
 The file has x (n, d), label (n,) and domain (n,). Each sample is matched to its 5 nearest ones in the other domain, as
-unit vectors: as they are, centred by domain mean, and by CSLS. Nothing is trained, and no caliper is used.
+unit vectors: as they are, and centred by domain mean. Nothing is trained, and no caliper is used.
 """
 
 import argparse
@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from okapi.nn.centring import centred
-from okapi.nn.hubs import penalised
 from torch.nn.functional import normalize
 
 from _common import machine_facts, run_script
 from _tiny import write_pacs_features
 from okapi.matching import Matches, caliper_nn
+from okapi.matching.centring import centred
 
 K = 5
 
@@ -49,8 +48,6 @@ def row(x: torch.Tensor, label: np.ndarray, domain: np.ndarray, source: str, tar
     strategies = {
         "plain": vectors,
         "centred": centred(*vectors, *sides),
-        "CSLS": penalised(*vectors, *sides),
-        "centred, CSLS": penalised(*centred(*vectors, *sides), *sides),
     }
     labels = [label[part] for part in rows]
     shares = {"from": source, "to": target}

@@ -31,7 +31,7 @@ from _tiny import write_digits, write_lsms
 from okapi.benchmark import average, make_grid, paired_difference, spread
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-OKAPI, OKAPI_PLUS = "okapi_paper", "okapi"  # names of configs
+OKAPI, OKAPI_PLUS = "okapi", "okapi_plus"  # names of configs
 METHODS = {
     "ERM": "erm",
     "ERM, centred features": "erm_centred",

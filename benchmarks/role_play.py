@@ -1,6 +1,6 @@
 """Which setting is better where a source plays the target? For choosing settings without a label of a target.
 
-    python benchmarks/role_play.py DATA --out runs/role_play default outcome_clusters=0 momentum=0.99,final_momentum=1
+    python benchmarks/role_play.py DATA --out runs/role_play default matching.class_prior=0
 
 DATA holds pacs_features.npz. Art is a source of cartoon's task, and cartoon of art's: each is held out with photo and
 sketch as sources, and scored by the labels of its unlabelled half, which are known in the other's task. The half that
@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> None:
 def tiny(folder: Path) -> list[str]:
     """Return a command line for short runs on tiny data of this folder."""
     write_pacs_features(folder)
-    return [str(folder), "default", "k=1", "--out", str(folder / "out"), "--seeds", "1", "--steps", "1"]
+    return [str(folder), "default", "matching.k=1", "--out", str(folder / "out"), "--seeds", "1", "--steps", "1"]
 
 
 def play(chosen: argparse.Namespace) -> None:

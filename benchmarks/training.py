@@ -25,7 +25,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from _common import Report, in_fresh_process, machine_facts, peak_extra_memory, run_script
-from okapi.algorithms import ALGORITHMS, Algorithm, Okapi
+from okapi.algorithms import ALGORITHMS, Algorithm, Okapi, OkapiPlus
+from okapi.config import PAPER, MatchingSettings, OkapiPlusSettings, OkapiSettings, ScorerSettings
 from okapi.data.batches import Batch, Inputs, Samples, join
 from okapi.data.dataset import Dataset
 from okapi.data.loading import Batches, batch_loader
@@ -37,7 +38,7 @@ from okapi.models.encoders import MLP
 from okapi.models.network import Network
 from okapi.models.text import TextEncoder
 from okapi.models.vision import VisionBackbone
-from okapi.nn.outcome_bank import Outcome
+from okapi.nn import CrossDomainConsistency
 
 ERM, FIXMATCH, OKAPI, FULL_MATRIX, OKAPI_PLUS = "erm", "fixmatch", "okapi", "okapi, full matrix", "okapi_plus"
 METHODS = (ERM, FIXMATCH, OKAPI, FULL_MATRIX, OKAPI_PLUS)
@@ -50,10 +51,17 @@ OKAPI_PLUS_TOLERANCE = 1.05
 
 # --- Workloads --------------------------------------------------------------------------------------------------------
 
-IWILDCAM = {"k": 1, "fixed_caliper": 0.95, "std_caliper": 0.2, "temperature": 1.1, "bank": 16_384}
-POVERTYMAP = {"k": 5, "fixed_caliper": 0.9, "std_caliper": 0.2, "temperature": 1.0, "bank": 65_536}
-CIVILCOMMENTS = {"k": 5, "fixed_caliper": 1.0, "std_caliper": 10.0, "temperature": 1.0, "bank": 65_536}
-SMALL = {"k": 2, "fixed_caliper": 0.95, "std_caliper": 0.5, "temperature": 1.0, "bank": 64}
+
+def paper(k: int, fixed_caliper: float, std_caliper: float, temperature: float, bank: int) -> OkapiSettings:
+    """Return the paper's settings with those of one experiment; the weight does not rise from 0."""
+    matching = MatchingSettings(k=k, fixed_caliper=fixed_caliper, std_caliper=std_caliper)
+    return replace(PAPER, matching=matching, scorer=ScorerSettings(temperature=temperature), bank=bank, warm_up=0.0)
+
+
+IWILDCAM = paper(1, 0.95, 0.2, 1.1, 16_384)
+POVERTYMAP = paper(5, 0.9, 0.2, 1.0, 65_536)
+CIVILCOMMENTS = paper(5, 1.0, 10.0, 1.0, 65_536)
+SMALL = paper(2, 0.95, 0.5, 1.0, 64)
 
 
 @dataclass(frozen=True)
@@ -67,12 +75,12 @@ class Workload:
     encoder: Callable[[], torch.nn.Module]
     inputs: Callable[[int], Inputs]
     pool: int
-    settings: dict[str, Any]
-    batches: dict[str, tuple[dict[str, Any], int]]
+    settings: OkapiSettings
+    batches: dict[str, tuple[OkapiSettings, int]]
     judged: bool = True
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.pool} + {self.pool}, bank of {self.settings['bank']:,}"
+        return f"{self.name}, {self.pool} + {self.pool}, bank of {self.settings.bank:,}"
 
 
 def images(count: int, size: int = 224) -> Tensor:
@@ -121,9 +129,9 @@ WORKLOADS = {
 def settings_of(method: str, workload: Workload) -> Any:
     """Return the settings of a method; the weights of its losses do not rise from 0."""
     if method in (OKAPI, FULL_MATRIX):
-        return Okapi.Settings.paper(**workload.settings, warm_up=0.0)
+        return workload.settings
     if method == OKAPI_PLUS:
-        return Okapi.Settings(bank=workload.settings["bank"], warm_up=0.0)
+        return OkapiPlusSettings(bank=workload.settings.bank, warm_up=0.0)
     return ALGORITHMS[method].Settings()
 
 
@@ -131,18 +139,17 @@ def make_algorithm(method: str, network: Network, settings: Any) -> Algorithm:
     """Return an algorithm; the banks of those that have some are full."""
     kind = ALGORITHMS.get(method, Okapi)
     algorithm = kind(network, TASK, settings, steps=1000)
-    if isinstance(algorithm, Okapi):
-        fill_banks(algorithm)
+    if isinstance(algorithm, Okapi | OkapiPlus):
+        fill_banks(algorithm.consistency)
     return algorithm
 
 
-def fill_banks(algorithm: Okapi) -> None:
+def fill_banks(consistency: CrossDomainConsistency) -> None:
     """Fill the bank with clusters of unit vectors, half of each pool, shifted between the pools.
 
     Where there is a bank of outcomes, those of the labelled half are known, one class for each cluster.
     """
     generator = torch.Generator().manual_seed(1)
-    consistency = algorithm.consistency
     count, width = consistency.encodings.slots.shape
     domain = torch.randint(2, (count,), generator=generator)
     cluster = torch.randint(50, (count,), generator=generator)
@@ -151,10 +158,11 @@ def fill_banks(algorithm: Okapi) -> None:
     x += 0.1 * domain[:, None]
     consistency.encodings.push(normalize(x, dim=1))
     consistency.domains.push(domain)
-    if consistency.by_outcome:
+    if consistency.task is not None:
         known, label = domain == 0, torch.eye(TASK.outputs)[cluster % TASK.outputs]
         predicted = (4 * label + torch.randn(label.shape, generator=generator)).softmax(dim=1)
-        consistency.outcomes.push(Outcome(torch.where(known[:, None], label, predicted), known, predicted))
+        consistency.outcomes.push(torch.where(known[:, None], label, predicted))
+        consistency.known.push(known)
 
 
 def build(workload: Workload, method: str) -> tuple[Algorithm, Callable[[], float]]:
@@ -173,7 +181,7 @@ def build(workload: Workload, method: str) -> tuple[Algorithm, Callable[[], floa
         return loss.item()
 
     def full_matrix_step() -> float:
-        with patch("okapi.nn.consistency.caliper_nn", full_matrix):
+        with patch("okapi.nn.matching.caliper_nn", full_matrix):
             return step()
 
     return algorithm, full_matrix_step if method == FULL_MATRIX else step
@@ -280,15 +288,16 @@ def measure_parts(workload: str, rounds: int) -> dict[str, float]:
     consistency = algorithm.consistency
     batch = draw_batch(chosen, all_labelled=False, strong=False)
     inputs = join([batch.labelled.inputs, batch.unlabelled.inputs])
+    number = iter(range(1, 1_000_000))
     parts = {
         "momentum forward": lambda: consistency.momentum(inputs),
-        "momentum update": lambda: consistency.momentum.update(algorithm.network.encoder, 0),
+        "momentum update": lambda: consistency.momentum.update(algorithm.network.encoder, next(number)),
     }
     medians = {name: median(processor_seconds(part) for _ in range(rounds)) for name, part in parts.items()}
     return medians | measure_matching(workload, chosen.settings, chosen.pool, rounds)
 
 
-def measure_matching(workload: str, settings: dict[str, Any], pool: int, rounds: int) -> dict[str, float]:
+def measure_matching(workload: str, settings: OkapiSettings, pool: int, rounds: int) -> dict[str, float]:
     """Return the median seconds of scoring, matching by either algorithm and pushing to the bank, at any size."""
     chosen = replace(WORKLOADS[workload], settings=settings)
     width = chosen.encoder().out_features
@@ -300,21 +309,23 @@ def measure_matching(workload: str, settings: dict[str, Any], pool: int, rounds:
     domain = torch.arange(2 * pool) // pool
 
     def join_keys() -> tuple[Tensor, Tensor]:
-        return bank.after(new), torch.cat([domain, consistency.domains.rows()])
+        return torch.cat([new, bank.rows()]), torch.cat([domain, consistency.domains.rows()])
 
     keys, key_domain = join_keys()
-    score = consistency.scorer.scores(consistency.scorer(keys))
+    scorer = consistency.scorer
+    assert scorer is not None
+    score = scorer.scores(scorer(keys))
     arguments = {
         "query_domain": domain,
         "key_domain": key_domain,
         "query_propensity": score[: 2 * pool],
         "key_propensity": score,
-        **consistency._settings,
+        **vars(consistency.matching),
     }
 
     def learn_scores() -> None:
-        consistency.scorer.zero_grad()
-        consistency.scorer.loss(consistency.scorer(keys), key_domain).backward()
+        scorer.zero_grad()
+        scorer.loss(scorer(keys), key_domain).backward()
 
     def push() -> None:
         bank.push(new)
@@ -422,7 +433,7 @@ def matching_share(report: Report, per_sample: Mapping[str, float], rounds: int,
             step = seconds * 2 * pool * 4 / 3
             rows.append(
                 [
-                    f"{name}, {pool} + {pool}, bank of {settings['bank']:,}",
+                    f"{name}, {pool} + {pool}, bank of {settings.bank:,}",
                     f"{step:.2f}",
                     *(f"{1e3 * parts[part]:.1f}" for part in ("matching", "matching, full matrix", "scorer")),
                     f"{parts['matching'] / step:.2%}",

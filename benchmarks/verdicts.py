@@ -26,7 +26,7 @@ from okapi.evaluation import diagnose
 from okapi.training.files import write_bytes
 
 # Methods of the study, by the names of the diagnosis.
-COMPARED = {"none": "Okapi, no calipers", "paper": "Okapi", "ours": "Okapi+"}
+COMPARED = {"none": "Okapi, no calipers", "paper": "Okapi", "okapi_plus": "Okapi+"}
 
 
 def main(words: Sequence[str] | None = None) -> None:
