@@ -6,14 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from okapi.algorithms.outcomes import OUTCOMES, teaching_loss
-from okapi.nn.centring import PRIOR
-from okapi.nn.outcome_bank import predicted_outcome
 from tests.algorithms.test_contract import SIZE, TASKS, make, toy
 from tests.matching.oracle import brute_force
 from torch.nn.functional import cross_entropy, mse_loss, normalize, one_hot
 
-<<<<<<< HEAD
 from okapi.algorithms import SharedDomainsWarning, offline_matches, supervised_loss
 from okapi.algorithms.cross_domain import momentum_schedule
 from okapi.config import (
@@ -32,15 +28,6 @@ from okapi.nn import Pool, consistency, match
 from okapi.nn.pseudo_labels import predicted_outcome, pseudo_label_loss
 
 NEAREST = MatchingSettings(k=1, fixed_caliper=None, std_caliper=None)
-=======
-from okapi.algorithms import Okapi, SharedDomainsWarning, offline_matches, supervised_loss
-from okapi.algorithms.fixmatch import FixMatchSettings
-from okapi.algorithms.offline_okapi import OfflineOkapiSettings, offline_outcomes
-from okapi.algorithms.okapi import OkapiSettings
-from okapi.data.batches import Batch
-from okapi.data.task import Task
-from okapi.matching import SeparableDomainsWarning
->>>>>>> inner
 
 
 def test_supervised_losses_by_hand():
