@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
+from okapi.config import MatchingSettings
 from okapi.data.four_sites import load_four_sites
 from okapi.nn import CrossDomainConsistency, Linear
 
@@ -28,7 +29,10 @@ class Classifier(lightning.LightningModule):
         self.encoder = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
         self.head = nn.Linear(64, 10)
         self.consistency = CrossDomainConsistency(
-            self.encoder, k=1, fixed_caliper=0.95, std_caliper=1.0, bank=1024, weight=Linear(0.0, 1.0, steps // 10)
+            self.encoder,
+            matching=MatchingSettings(k=1, fixed_caliper=0.95, std_caliper=1.0),
+            bank=1024,
+            weight=Linear(0.0, 1.0, steps // 10),
         )
 
     def training_step(self, batch: dict[str, list[Tensor]], index: int) -> Tensor:
@@ -39,7 +43,7 @@ class Classifier(lightning.LightningModule):
         domain = torch.cat([torch.zeros_like(y), torch.ones(len(u), dtype=torch.int64, device=u.device)])
         matched = self.consistency(z, torch.cat([x, u]), domain)
         task_loss = cross_entropy(self.head(z[: len(x)]), y)
-        self.log_dict({"task_loss": task_loss, **matched.figures})
+        self.log_dict({"task_loss": task_loss, **matched.metrics})
         return task_loss + matched.loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

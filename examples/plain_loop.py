@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from okapi.config import MatchingSettings
 from okapi.data.four_sites import load_four_sites
 from okapi.nn import CrossDomainConsistency, Linear
 
@@ -18,7 +19,7 @@ BATCH = 32
 
 
 def main(steps: int = 300, seed: int = 0) -> dict[str, list[float]]:
-    """Train, and return the history of the figures with the accuracy at the end."""
+    """Train, and return the history of the metrics with the accuracy at the end."""
     torch.manual_seed(seed)
     sites = load_four_sites()
     images, label = torch.from_numpy(sites.images).flatten(1), torch.from_numpy(sites.label)
@@ -28,7 +29,10 @@ def main(steps: int = 300, seed: int = 0) -> dict[str, list[float]]:
     encoder = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
     head = nn.Linear(64, 10)
     consistency = CrossDomainConsistency(
-        encoder, k=1, fixed_caliper=0.95, std_caliper=1.0, bank=1024, weight=Linear(0.0, 1.0, steps // 10)
+        encoder,
+        matching=MatchingSettings(k=1, fixed_caliper=0.95, std_caliper=1.0),
+        bank=1024,
+        weight=Linear(0.0, 1.0, steps // 10),
     )
     optimiser = torch.optim.AdamW(
         [

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import ConvNextConfig, ConvNextModel, Trainer, TrainingArguments
 
+from okapi.config import MatchingSettings
 from okapi.data.four_sites import load_four_sites
 from okapi.nn import CrossDomainConsistency, Linear
 
@@ -51,7 +52,12 @@ class Model(nn.Module):
         super().__init__()
         self.encoder = Encoder()
         self.head = nn.Linear(self.encoder.out_features, 10)
-        self.consistency = CrossDomainConsistency(self.encoder, k=1, bank=1024, weight=Linear(0.0, 1.0, steps // 10))
+        self.consistency = CrossDomainConsistency(
+            self.encoder,
+            matching=MatchingSettings(k=1, fixed_caliper=0.95, std_caliper=1.0),
+            bank=1024,
+            weight=Linear(0.0, 1.0, steps // 10),
+        )
 
     def forward(self, pixel_values: Tensor, labels: Tensor, domain: Tensor) -> dict[str, Tensor]:
         """Return the loss and logits of a batch."""

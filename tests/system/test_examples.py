@@ -31,6 +31,15 @@ def test_a_plain_loop(capsys):
     assert "accuracy at the unlabelled site" in capsys.readouterr().out
 
 
+def test_okapi_plus_in_a_loop(capsys):
+    history = load("okapi_plus_loop").main(steps=120)
+    assert sum(history["supervised_loss"][-10:]) < sum(history["supervised_loss"][:10]) / 2
+    assert max(history["match_rate"]) > 0.5
+    assert max(history["pseudo_label_rate"]) > 0.2
+    assert history["accuracy"][0] > 0.4  # guessing: 0.1
+    assert "accuracy at the unlabelled site" in capsys.readouterr().out
+
+
 def test_lightnings_trainer_keeps_the_state_in_its_checkpoint(tmp_path):
     lightning = pytest.importorskip("lightning")
     assert lightning
