@@ -44,6 +44,34 @@ def make_problem(rng, n, m, width, kind, n_domains=4, *, ties=False, offset=0.0,
     )
 
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+SIDES = ("query", "key")
+TYPES = st.fixed_dictionaries(
+    dict.fromkeys(("queries", "keys"), st.sampled_from((*FLOATS, "int32", "bool")))
+    | {f"{side}_propensity": st.sampled_from((*FLOATS, "int32", "bool")) for side in SIDES}
+    | {f"{side}_outcome": st.sampled_from((*FLOATS, "int32", "bool")) for side in SIDES}
+    | {f"{side}_domain": st.sampled_from(INTEGERS) for side in SIDES}
+)
+
+
+def in_types(types, queries, keys, arguments):
+    """Return the problem with each of its arrays in a type of its own: a tensor where NumPy does not have it.
+
+    Sets of labels stay booleans.
+    """
+
+    def converted(name, values):
+        values = torch.from_numpy(np.asarray(values))
+        if name.endswith("domain") and values.ndim == 2:
+            return values.numpy()
+        values = values.to(getattr(torch, types[name]))
+        return values if values.dtype == torch.bfloat16 else values.numpy()
+
+    arguments = {name: converted(name, value) if name in types else value for name, value in arguments.items()}
+    return converted("queries", queries), converted("keys", keys), arguments
+
+
 def assert_same(matches, expected):
     assert matches.query.tolist() == [query for query, _, _ in expected]
     if expected:
@@ -111,11 +139,13 @@ settings = st.fixed_dictionaries(
     chunk=st.integers(1, 40),
     tile_flops=st.sampled_from([100.0, 5e3, 1e9]),
     half=st.booleans(),
+    types=TYPES,
     arguments=settings,
 )
-def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk, tile_flops, half, arguments):
-    """Whatever the shapes, domains, ties, calipers, empty or filtered sides, block and chunk sizes, and precision."""
+def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk, tile_flops, half, types, arguments):
+    """Whatever the shapes, types, domains, ties, calipers, empty or filtered sides, block sizes, and precision."""
     queries, keys, domains = make_problem(np.random.default_rng(seed), n, m, width, kind, ties=ties, offset=offset)
+    queries, keys, domains = in_types(types, queries, keys, domains)
     with small_blocks(block, chunk, tile_flops), half_precision() if half else nullcontext():
         matches = caliper_nn(queries, keys, **domains, **arguments)
     assert_same(matches, brute_force(queries, keys, **domains, **arguments))
@@ -134,9 +164,10 @@ def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk,
     std_caliper=st.sampled_from([0.05, 0.17, 0.83]),
     outcome_caliper=st.sampled_from([None, 0.4]),
     half=st.booleans(),
+    types=TYPES,
 )
 def test_many_domains_equal_brute_force(
-    seed, n, m, width, ties, block, chunk, tile_flops, pick_flops, std_caliper, outcome_caliper, half
+    seed, n, m, width, ties, block, chunk, tile_flops, pick_flops, std_caliper, outcome_caliper, half, types
 ):
     """Whether keys are searched by tiles or picked: where that costs less than nothing, most queries pick."""
     rng = np.random.default_rng(seed)
@@ -145,9 +176,33 @@ def test_many_domains_equal_brute_force(
     if outcome_caliper is not None:
         outcome = {"query_outcome": rng.random(n), "key_outcome": rng.random(m)}
         arguments |= {"outcome_caliper": outcome_caliper, **outcome}
+    queries, keys, arguments = in_types(types, queries, keys, domains | arguments)
     with small_blocks(block, chunk, tile_flops, pick_flops), half_precision() if half else nullcontext():
-        matches = caliper_nn(queries, keys, **domains, **arguments)
-    assert_same(matches, brute_force(queries, keys, **domains, **arguments))
+        matches = caliper_nn(queries, keys, **arguments)
+    assert_same(matches, brute_force(queries, keys, **arguments))
+
+
+def test_half_precision_propensities_lose_no_match():
+    """Scores are multiplied by a large power of two, which float16 does not hold."""
+    rng = np.random.default_rng(0)
+    x, domain, score = rng.normal(size=(300, 4)), rng.integers(0, 3, 300), rng.dirichlet(np.ones(3), 300)
+    sides = {f"{side}_domain": domain for side in SIDES}
+    for number in (np.float16, np.float32):
+        sides |= {f"{side}_propensity": score.astype(number) for side in SIDES}
+        assert len(caliper_nn(x, x, **sides, std_caliper=5.0)) == 300
+
+
+def test_an_offset_in_two_types_loses_no_neighbour():
+    """Both sides are centred by the same number, whatever the type of each."""
+    queries, keys, domains = make_problem(np.random.default_rng(0), 60, 200, 3, "two domains", offset=1e6)
+    keys = keys.astype(np.float32)
+    assert_same(caliper_nn(queries, keys, **domains, k=3), brute_force(queries, keys, **domains, k=3))
+
+
+def test_tiny_values_in_two_types_lose_no_query():
+    queries, keys, domains = make_problem(np.random.default_rng(0), 30, 60, 3, "two domains")
+    queries, keys = queries * 1e-70, (keys * 1e-70).astype(np.float32)
+    assert_same(caliper_nn(queries, keys, **domains, k=3), brute_force(queries, keys, **domains, k=3))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.matching.oracle import brute_force
-from tests.matching.test_caliper_nn import KINDS, assert_same, make_problem, settings, small_blocks
+from tests.matching.test_caliper_nn import KINDS, TYPES, assert_same, in_types, make_problem, settings, small_blocks
 
 from okapi.matching import caliper_nn, outcome_plan
 
@@ -35,10 +35,13 @@ def outcomes(rng, rows, kind, classes=3):
     block=st.integers(1, 9),
     chunk=st.integers(1, 40),
     tile_flops=st.sampled_from([100.0, 5e3, 1e9]),
+    types=TYPES,
     arguments=settings,
 )
-def test_equals_brute_force(seed, n, m, width, kind, outcome, caliper, domains, block, chunk, tile_flops, arguments):
-    """Whatever the outcomes, the caliper and the other calipers beside it."""
+def test_equals_brute_force(
+    seed, n, m, width, kind, outcome, caliper, domains, block, chunk, tile_flops, types, arguments
+):
+    """Whatever the outcomes, their types, the caliper and the other calipers beside it."""
     rng = np.random.default_rng(seed)
     queries, keys, given_domains = make_problem(rng, n, m, width, kind, n_domains=max(domains, 4), ties=bool(seed % 2))
     arguments |= {
@@ -46,9 +49,10 @@ def test_equals_brute_force(seed, n, m, width, kind, outcome, caliper, domains, 
         "key_outcome": outcomes(rng, m, outcome),
         "outcome_caliper": caliper,
     }
+    queries, keys, arguments = in_types(types, queries, keys, given_domains | arguments)
     with small_blocks(block, chunk, tile_flops):
-        matches = caliper_nn(queries, keys, **given_domains, **arguments)
-    assert_same(matches, brute_force(queries, keys, **given_domains, **arguments))
+        matches = caliper_nn(queries, keys, **arguments)
+    assert_same(matches, brute_force(queries, keys, **arguments))
 
 
 def test_blocks_are_searched_among_near_outcomes_only():

@@ -77,6 +77,9 @@ class ScorePlan(Plan):
         caliper: ScoreCaliper,
         width: int,
     ) -> None:
+        query_score, key_score = (  # half precision does not hold what they are scaled to
+            score if score.dtype == torch.float64 else score.float() for score in (query_score, key_score)
+        )
         self.all_query_score, self.all_key_score, self.caliper = query_score, key_score, caliper
         self.scale = _scale(query_score, key_score)
         own = key_score[key_rows, key_domain[key_rows]]

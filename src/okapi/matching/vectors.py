@@ -25,13 +25,18 @@ def roomy_empty(n_rows: int, width: int, dtype: torch.dtype, device: torch.devic
 
 
 def center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
-    """Return a centre of the data and a power of two that brings centred values near one, against overflow."""
+    """Return a centre of the data and a power of two that brings centred values near one, against overflow.
+
+    The centre is float64 if a side is, else float32: both sides are centred in its type, or the same point would lie
+    in two places.
+    """
+    wide = torch.float64 in (queries.dtype, keys.dtype)
     center = keys[:: max(1, len(keys) // 4096)].double().mean(0)
     reach = torch.stack([x.double() for side in (queries, keys) for x in side.aminmax()]).abs().amax()
     spread = float(reach + center.abs().amax())
     exponent = math.frexp(spread)[1] if spread else 0
-    most = 500 if torch.float64 in (queries.dtype, keys.dtype) else 126  # which the vectors' own type can hold
-    return center, 2.0 ** -max(-most, min(most, exponent))
+    most = 500 if wide else 126  # which the type can hold
+    return center if wide else center.float(), 2.0 ** -max(-most, min(most, exponent))
 
 
 def prepare(
@@ -60,14 +65,12 @@ def prepare(
 
 
 def prepare_piece(vectors: Tensor, rows: Tensor, center: Tensor, scale: float, out: Tensor) -> None:
-    """Write the rows, centred and scaled, to ``out``, float32."""
-    if vectors.dtype == torch.float32:
+    """Write the rows, centred and scaled in the type of the centre, to ``out``, float32."""
+    if vectors.dtype == center.dtype == torch.float32:
         torch.index_select(vectors, 0, rows, out=out)
-        out.sub_(center.float()).mul_(scale)
+        out.sub_(center).mul_(scale)
     else:
-        wide = vectors[rows]
-        wide = wide if vectors.dtype == torch.float64 else wide.float()
-        out.copy_(wide.sub_(center.to(wide.dtype)).mul_(scale))
+        out.copy_(vectors[rows].to(center.dtype).sub_(center).mul_(scale))
 
 
 def squared_norm(vectors: Tensor) -> Tensor:
