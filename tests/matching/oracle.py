@@ -3,6 +3,12 @@
 from functools import cache
 
 import numpy as np
+from torch import Tensor
+
+
+def _array(values):
+    """Return a copy of values of any type that NumPy or torch has."""
+    return values.double().numpy() if isinstance(values, Tensor) else np.asarray(values, np.float64)
 
 
 def _unbiased_variance(values):
@@ -35,13 +41,12 @@ def brute_force(
     outcome_caliper=None,
 ):
     """Return a list of (query, [keys], [distances])."""
-    queries, keys = np.asarray(queries, np.float64), np.asarray(keys, np.float64)
+    queries, keys = _array(queries), _array(keys)
     query_domain, key_domain = np.asarray(query_domain), np.asarray(key_domain)
     sets = query_domain.ndim == 2
     n_domains = 2
     if query_propensity is not None:
-        query_propensity = np.asarray(query_propensity, np.float64)
-        key_propensity = np.asarray(key_propensity, np.float64)
+        query_propensity, key_propensity = _array(query_propensity), _array(key_propensity)
         if query_propensity.ndim == 1:
             query_propensity = np.stack([1 - query_propensity, query_propensity], 1)
             key_propensity = np.stack([1 - key_propensity, key_propensity], 1)
@@ -68,6 +73,8 @@ def brute_force(
     if direction is not None:
         admissible_queries = [i for i in admissible_queries if of_domain(query_domain, i, direction[0])]
         admissible_keys = [j for j in admissible_keys if of_domain(key_domain, j, direction[1])]
+    if outcome_caliper is not None:
+        query_outcome, key_outcome = _array(query_outcome), _array(key_outcome)
     if std_caliper is not None:
         query_score = _on_scale(query_propensity, caliper_scale, n_domains, sets)
         key_score = _on_scale(key_propensity, caliper_scale, n_domains, sets)
@@ -86,7 +93,7 @@ def brute_force(
 
     def pair_admissible(i, j):
         if outcome_caliper is not None:
-            apart = np.atleast_1d(np.asarray(query_outcome[i], np.float64) - np.asarray(key_outcome[j], np.float64))
+            apart = np.atleast_1d(query_outcome[i] - key_outcome[j])
             if np.sqrt((apart**2).sum()) > outcome_caliper:
                 return False
         if sets:

@@ -1,6 +1,6 @@
 """caliper_nn against a brute-force oracle, scikit-learn, and its own invariances."""
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from tests.matching.oracle import brute_force
 
-from okapi.matching import caliper_nn, outcome_plan, plans, score_plan, search, selection
+from okapi.matching import caliper_nn
+from okapi.matching.search import domains as domain_plans
+from okapi.matching.search import k_nearest, outcomes, panels, plan, scores, selection, sets, windows
 
 KINDS = ("two domains", "many domains", "sets")
 
@@ -44,6 +46,36 @@ def make_problem(rng, n, m, width, kind, n_domains=4, *, ties=False, offset=0.0,
     )
 
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+SIDES = ("query", "key")
+TYPES = st.fixed_dictionaries(
+    dict.fromkeys(("queries", "keys"), st.sampled_from((*FLOATS, "int32", "bool")))
+    | {f"{side}_propensity": st.sampled_from((*FLOATS, "int32", "bool")) for side in SIDES}
+    | {f"{side}_outcome": st.sampled_from((*FLOATS, "int32", "bool")) for side in SIDES}
+    | {f"{side}_domain": st.sampled_from(INTEGERS) for side in SIDES}
+)
+
+
+def in_types(types, queries, keys, arguments):
+    """Return the problem with each of its arrays in a type of its own: a tensor where NumPy does not have it.
+
+    Sets of labels stay booleans.
+    """
+
+    def converted(name, values):
+        values = torch.from_numpy(np.asarray(values))
+        if name.endswith("domain") and values.ndim == 2:
+            return values.numpy()
+        if types[name] == "float16":
+            values = values.clamp(-6e4, 6e4)  # which it can hold
+        values = values.to(getattr(torch, types[name]))
+        return values if values.dtype == torch.bfloat16 else values.numpy()
+
+    arguments = {name: converted(name, value) if name in types else value for name, value in arguments.items()}
+    return converted("queries", queries), converted("keys", keys), arguments
+
+
 def assert_same(matches, expected):
     assert matches.query.tolist() == [query for query, _, _ in expected]
     if expected:
@@ -52,38 +84,29 @@ def assert_same(matches, expected):
 
 
 @contextmanager
-def small_blocks(block, chunk, tile_flops, pick_flops=40.0):
-    """Cut problems of the tests into many blocks, chunks and tiles."""
+def small_blocks(block, piece, tile_flops):
+    """Cut problems of the tests into many blocks, pieces and tiles."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
-            (plans, "NARROW", block),
-            (plans, "WIDE", block),
-            (score_plan, "MIXED_ROWS", block),
-            (score_plan, "ROWS", 3 * block),
-            (score_plan, "TILE_FLOPS", tile_flops),
-            (score_plan, "PICK_FLOPS", pick_flops),
-            (score_plan, "PICKING_ROWS", block),
-            (score_plan, "PICKED", chunk),
-            (score_plan, "SAMPLED", chunk),
-            (selection, "SHORT", chunk),
-            (outcome_plan, "NARROW", block),
-            (outcome_plan, "CHUNK", block),
-            (outcome_plan, "BOXES", chunk),
-            (outcome_plan, "FEW_DOMAINS", 3),
-            (search, "PRODUCT", chunk),
-            (search, "PANEL", 3 * block * chunk),
+            (domain_plans, "ROWS", block),
+            (domain_plans, "FEW", max(1, block // 4)),
+            (windows, "ROWS", block),
+            (sets, "ROWS", block),
+            (sets, "ROWS_OF_WINDOWS", block),
+            (scores, "MIXED_ROWS", block),
+            (scores, "ROWS", 3 * block),
+            (scores, "TILE_FLOPS", tile_flops),
+            (outcomes, "ROWS", block),
+            (outcomes, "CHUNK", block),
+            (outcomes, "BOXES", piece),
+            (outcomes, "FEW_DOMAINS", 3),
+            (selection, "SHORT", piece),
+            (plan, "PIECE", piece),
+            (panels, "PIECE", piece),
+            (panels, "PANEL", 3 * block * piece),
+            (k_nearest, "PANEL", 3 * block * piece),
         ):
             patch.setattr(module, name, value)
-        yield
-
-
-@contextmanager
-def half_precision():
-    """Find candidates by products in bfloat16, whatever the processor, the problem's size and what a trial says."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_half_precision_pays", lambda *_: True)
-        patch.setattr(search, "UNSETTLED", 1.0)
-        patch.setattr(search, "FEW", 0)
         yield
 
 
@@ -108,15 +131,16 @@ settings = st.fixed_dictionaries(
     ties=st.booleans(),
     offset=st.sampled_from([0.0, 1e4]),
     block=st.integers(1, 9),
-    chunk=st.integers(1, 40),
+    piece=st.integers(1, 40),
     tile_flops=st.sampled_from([100.0, 5e3, 1e9]),
-    half=st.booleans(),
+    types=TYPES,
     arguments=settings,
 )
-def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk, tile_flops, half, arguments):
-    """Whatever the shapes, domains, ties, calipers, empty or filtered sides, block and chunk sizes, and precision."""
+def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, piece, tile_flops, types, arguments):
+    """Whatever the shapes, types, domains, ties, calipers, empty or filtered sides, and block sizes."""
     queries, keys, domains = make_problem(np.random.default_rng(seed), n, m, width, kind, ties=ties, offset=offset)
-    with small_blocks(block, chunk, tile_flops), half_precision() if half else nullcontext():
+    queries, keys, domains = in_types(types, queries, keys, domains)
+    with small_blocks(block, piece, tile_flops):
         matches = caliper_nn(queries, keys, **domains, **arguments)
     assert_same(matches, brute_force(queries, keys, **domains, **arguments))
 
@@ -128,26 +152,49 @@ def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, chunk,
     width=st.sampled_from([2, 30]),
     ties=st.booleans(),
     block=st.integers(1, 9),
-    chunk=st.integers(1, 40),
+    piece=st.integers(1, 40),
     tile_flops=st.sampled_from([10.0, 5e3]),
-    pick_flops=st.sampled_from([40.0, -1e3, -1e6]),
     std_caliper=st.sampled_from([0.05, 0.17, 0.83]),
     outcome_caliper=st.sampled_from([None, 0.4]),
-    half=st.booleans(),
+    types=TYPES,
 )
 def test_many_domains_equal_brute_force(
-    seed, n, m, width, ties, block, chunk, tile_flops, pick_flops, std_caliper, outcome_caliper, half
+    seed, n, m, width, ties, block, piece, tile_flops, std_caliper, outcome_caliper, types
 ):
-    """Whether keys are searched by tiles or picked: where that costs less than nothing, most queries pick."""
+    """Whether keys are searched by tiles or all together."""
     rng = np.random.default_rng(seed)
     queries, keys, domains = make_problem(rng, n, m, width, "many domains", ties=ties)
     arguments = {"k": 2, "std_caliper": std_caliper}
     if outcome_caliper is not None:
         outcome = {"query_outcome": rng.random(n), "key_outcome": rng.random(m)}
         arguments |= {"outcome_caliper": outcome_caliper, **outcome}
-    with small_blocks(block, chunk, tile_flops, pick_flops), half_precision() if half else nullcontext():
-        matches = caliper_nn(queries, keys, **domains, **arguments)
-    assert_same(matches, brute_force(queries, keys, **domains, **arguments))
+    queries, keys, arguments = in_types(types, queries, keys, domains | arguments)
+    with small_blocks(block, piece, tile_flops):
+        matches = caliper_nn(queries, keys, **arguments)
+    assert_same(matches, brute_force(queries, keys, **arguments))
+
+
+def test_half_precision_propensities_lose_no_match():
+    """Scores are multiplied by a large power of two, which float16 does not hold."""
+    rng = np.random.default_rng(0)
+    x, domain, score = rng.normal(size=(300, 4)), rng.integers(0, 3, 300), rng.dirichlet(np.ones(3), 300)
+    sides = {f"{side}_domain": domain for side in SIDES}
+    for number in (np.float16, np.float32):
+        sides |= {f"{side}_propensity": score.astype(number) for side in SIDES}
+        assert len(caliper_nn(x, x, **sides, std_caliper=5.0)) == 300
+
+
+def test_an_offset_in_two_types_loses_no_neighbour():
+    """Both sides are centred by the same number, whatever the type of each."""
+    queries, keys, domains = make_problem(np.random.default_rng(0), 60, 200, 3, "two domains", offset=1e6)
+    keys = keys.astype(np.float32)
+    assert_same(caliper_nn(queries, keys, **domains, k=3), brute_force(queries, keys, **domains, k=3))
+
+
+def test_tiny_values_in_two_types_lose_no_query():
+    queries, keys, domains = make_problem(np.random.default_rng(0), 30, 60, 3, "two domains")
+    queries, keys = queries * 1e-70, (keys * 1e-70).astype(np.float32)
+    assert_same(caliper_nn(queries, keys, **domains, k=3), brute_force(queries, keys, **domains, k=3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,35 +211,16 @@ def test_equals_brute_force_on_a_larger_problem(kind, std_caliper):
     seed=st.integers(0, 2**32 - 1),
     width=st.sampled_from([3, 40, 300]),
     clusters=st.sampled_from([1, 3, 60]),
-    spread=st.sampled_from([1.0, 1e-2, 1e-4]),
+    spread=st.sampled_from([1e-3, 1e-6, 0.0]),
     k=st.sampled_from([1, 4]),
 )
-def test_half_precision_loses_no_neighbour(seed, width, clusters, spread, k):
-    """Clusters may be narrower than what bfloat16 can tell apart: more pairs are then re-scored, or all of it again."""
+def test_narrow_clusters_lose_no_neighbour(seed, width, clusters, spread, k):
+    """They may be narrower than what a product in float32 can tell apart: more candidates are then fetched."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(clusters, width))[rng.integers(clusters, size=180)] + spread * rng.normal(size=(180, width))
     arguments = {"query_domain": np.zeros(60, np.int64), "key_domain": np.ones(120, np.int64), "k": k}
-    with half_precision():
-        matches = caliper_nn(x[:60].astype(np.float32), x[60:].astype(np.float32), **arguments)
+    matches = caliper_nn(x[:60].astype(np.float32), x[60:].astype(np.float32), **arguments)
     assert_same(matches, brute_force(x[:60].astype(np.float32), x[60:].astype(np.float32), **arguments))
-
-
-def test_what_half_precision_does_not_settle_is_searched_again(monkeypatch):
-    """All but a few queries lie among keys that bfloat16 cannot tell apart."""
-    rng = np.random.default_rng(0)
-    x = (5 + 1e-5 * rng.normal(size=(900, 48))).astype(np.float32)
-    x[:20] = x[300:400] = rng.normal(size=48)
-    x[:20] += rng.normal(size=(20, 48)).astype(np.float32)
-    x[300:400] += rng.normal(size=(100, 48)).astype(np.float32)
-    again = []
-    nearest = search.Search.nearest
-    monkeypatch.setattr(search.Search, "nearest", lambda self, *some: again.append(some) or nearest(self, *some))
-    arguments = {"query_domain": np.zeros(300, np.int64), "key_domain": np.ones(600, np.int64), "k": 3}
-    with half_precision():
-        matches = caliper_nn(x[:300], x[300:], **arguments)
-    ((_, rows),) = again
-    assert 200 < len(rows) < 300
-    assert_same(matches, brute_force(x[:300], x[300:], **arguments))
 
 
 @given(seed=st.integers(0, 2**32 - 1), arguments=settings)
@@ -397,9 +425,11 @@ def test_the_loop_never_waits_for_the_device(kind, std_caliper, tile_flops, monk
     queries, keys, domains = make_problem(np.random.default_rng(0), 120, 300, 8, kind)
 
     def synchronisations(block):
-        for module, name in ((plans, "NARROW"), (plans, "WIDE"), (score_plan, "MIXED_ROWS"), (score_plan, "ROWS")):
-            monkeypatch.setattr(module, name, block)
-        monkeypatch.setattr(score_plan, "TILE_FLOPS", tile_flops)
+        for module in (domain_plans, windows, sets, scores):
+            monkeypatch.setattr(module, "ROWS", block)
+        monkeypatch.setattr(sets, "ROWS_OF_WINDOWS", block)
+        monkeypatch.setattr(scores, "MIXED_ROWS", block)
+        monkeypatch.setattr(scores, "TILE_FLOPS", tile_flops)
         with _CountSynchronisations() as mode:
             caliper_nn(queries, keys, **domains, k=2, std_caliper=std_caliper)
         return mode.count

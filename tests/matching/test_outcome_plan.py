@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.matching.oracle import brute_force
-from tests.matching.test_caliper_nn import KINDS, assert_same, make_problem, settings, small_blocks
+from tests.matching.test_caliper_nn import KINDS, TYPES, assert_same, in_types, make_problem, settings, small_blocks
 
-from okapi.matching import caliper_nn, outcome_plan
+from okapi.matching import caliper_nn
+from okapi.matching.search.outcomes import OutcomePlan
 
 OUTCOMES = ("labels", "probabilities", "numbers", "several numbers", "far from zero")
 
@@ -33,12 +34,15 @@ def outcomes(rng, rows, kind, classes=3):
     caliper=st.sampled_from([0.0, 0.05, 0.5, 1.0, 2**0.5, 3.0]),
     domains=st.sampled_from([2, 4, 30]),
     block=st.integers(1, 9),
-    chunk=st.integers(1, 40),
+    piece=st.integers(1, 40),
     tile_flops=st.sampled_from([100.0, 5e3, 1e9]),
+    types=TYPES,
     arguments=settings,
 )
-def test_equals_brute_force(seed, n, m, width, kind, outcome, caliper, domains, block, chunk, tile_flops, arguments):
-    """Whatever the outcomes, the caliper and the other calipers beside it."""
+def test_equals_brute_force(
+    seed, n, m, width, kind, outcome, caliper, domains, block, piece, tile_flops, types, arguments
+):
+    """Whatever the outcomes, their types, the caliper and the other calipers beside it."""
     rng = np.random.default_rng(seed)
     queries, keys, given_domains = make_problem(rng, n, m, width, kind, n_domains=max(domains, 4), ties=bool(seed % 2))
     arguments |= {
@@ -46,9 +50,10 @@ def test_equals_brute_force(seed, n, m, width, kind, outcome, caliper, domains, 
         "key_outcome": outcomes(rng, m, outcome),
         "outcome_caliper": caliper,
     }
-    with small_blocks(block, chunk, tile_flops):
-        matches = caliper_nn(queries, keys, **given_domains, **arguments)
-    assert_same(matches, brute_force(queries, keys, **given_domains, **arguments))
+    queries, keys, arguments = in_types(types, queries, keys, given_domains | arguments)
+    with small_blocks(block, piece, tile_flops):
+        matches = caliper_nn(queries, keys, **arguments)
+    assert_same(matches, brute_force(queries, keys, **arguments))
 
 
 def test_blocks_are_searched_among_near_outcomes_only():
@@ -58,9 +63,8 @@ def test_blocks_are_searched_among_near_outcomes_only():
     queries, keys, domains = make_problem(rng, n, m, 4, "two domains", dtype=np.float32)
     sharp = [0.98 * outcomes(rng, rows, "labels", classes) + 0.002 for rows in (n, m)]
     built = []
-    original = outcome_plan.OutcomePlan
 
-    class Kept(original):
+    class Kept(OutcomePlan):
         def __init__(self, *args):
             super().__init__(*args)
             built.append(self)

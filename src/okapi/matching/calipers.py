@@ -9,9 +9,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from okapi.matching.outcome_plan import FilteredPlan, OutcomeCaliper, OutcomePlan
-from okapi.matching.plans import DomainPlan, Plan, SetPlan, WindowPlan
-from okapi.matching.score_plan import ScoreCaliper, ScorePlan, columns
+from okapi.matching.search.domains import DomainPlan
+from okapi.matching.search.outcomes import FilteredPlan, OutcomeCaliper, OutcomePlan
+from okapi.matching.search.plan import Plan
+from okapi.matching.search.scores import ScoreCaliper, ScorePlan
+from okapi.matching.search.sets import SetPlan
+from okapi.matching.search.windows import WindowPlan
 
 LOGIT_CLIP = 1e-6
 VARIANCE_ROWS = 512
@@ -178,7 +181,7 @@ class Admissible:
         present, group = query_domain.unique(return_inverse=True)
         if variance is None:
             of_queries = group_variance(self.query_score[self.query_rows], group, len(present))
-            of_keys = group_variance(columns(self.key_score[self.key_rows], present), key_domain, n_domains).T
+            of_keys = group_variance(self.key_score[self.key_rows][:, present], key_domain, n_domains).T
             own = group_variance(self.key_score[self.key_rows, key_domain], key_domain, n_domains)
             query_domains = of_queries.gather(1, present[:, None])
         else:

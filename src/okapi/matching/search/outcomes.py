@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from okapi.matching.plans import FAR, NARROW, Band, Block, Plan, Scratch, Tile, at, cut
+from okapi.matching.search.plan import FAR, Block, Plan, Tile, at, cut
 
-CHUNK = 128  # keys whose outcomes share a box
+ROWS, CHUNK = 128, 128  # keys whose outcomes share a box
 SMALL = 4  # a piece is at least this part of its size: groups of outcomes that are smaller share one
 NEAR = 2  # chunks between two spans up to which they are searched as one
 FEW_DOMAINS = 16  # up to here keys lie by domain first: a block skips its own
@@ -64,9 +65,9 @@ class OrderedOutcomes:
         self.key_norm = self.key.square().sum(1) / 2
         self.query_norm = (self.query.square().sum(1) - (limit**2 + slack) * scale**2)[:, None] / 2
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice | Tensor) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
         """Raise the scores (r, c) of pairs at these places that are surely inadmissible beyond `FAR`, in place."""
-        excess = torch.addmm(self.key_norm[columns], self.query[rows], self.key[columns].T, alpha=-1)
+        excess = torch.addmm(self.key_norm[keys], self.query[rows], self.key[keys].T, alpha=-1)
         torch.maximum(scores, excess.add_(self.query_norm[rows]), out=scores)
 
 
@@ -75,40 +76,23 @@ class FilteredPlan(Plan):
 
     def __init__(self, plan: Plan, caliper: OutcomeCaliper) -> None:
         self.plan, self.caliper = plan, caliper
-        self.query_order, self.key_order, self.blocks = plan.query_order, plan.key_order, plan.blocks
+        self.query_order, self.key_order = plan.query_order, plan.key_order
+        self.blocks = [replace(block, mixed=None) for block in plan.blocks]
         self.outcomes = caliper.ordered(plan.query_order, plan.key_order)
-        self._begin = 0  # of the block whose tiles are being filled
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
+    def strips(self, block: Block) -> Iterator[list[Tile]]:
         """See `Plan`."""
-        self.plan.exclude_(scores, rows, columns, block)
-        self.outcomes.exclude_(scores, rows, columns)
+        return self.plan.strips(block)
 
-    def exclude_picked_(self, scores: Tensor, rows: slice | Tensor, picked: Tensor, block: Block) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
         """See `Plan`."""
-        self.plan.exclude_picked_(scores, rows, picked, block)
-        self.outcomes.exclude_(scores, rows, picked)
+        self.plan.exclude_(scores, rows, keys)
+        self.outcomes.exclude_(scores, rows, keys)
 
-    def tiles(self, block: Block, columns: slice) -> Iterator[Tile] | None:
+    def admits(self, rows: Tensor, keys: Tensor) -> Tensor:
         """See `Plan`."""
-        self._begin = block.rows.start
-        return self.plan.tiles(block, columns)
-
-    def bands(self, block: Block, size: int) -> Iterator[Band] | None:
-        """See `Plan`."""
-        self._begin = block.rows.start
-        return self.plan.bands(block, size)
-
-    def outside(self, tile: Tile, scratch: Scratch) -> Tensor:
-        """See `Plan`."""
-        outside = self.plan.outside(tile, scratch)
-        self.outcomes.exclude_(outside, self._begin + tile.rows, tile.columns)
-        return outside
-
-    def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """See `Plan`."""
-        outcomes = self.caliper.admits(self.query_order[rows], self.key_order[columns])
-        return self.plan.admits(rows, columns) & outcomes
+        outcomes = self.caliper.admits(self.query_order[rows], self.key_order[keys])
+        return self.plan.admits(rows, keys) & outcomes
 
 
 class OutcomePlan(Plan):
@@ -139,7 +123,7 @@ class OutcomePlan(Plan):
         self.query_order = self._ordered(query_rows, caliper.query, query_domain)
         self.key_order = self._ordered(key_rows, caliper.key, key_domain)
         self.query_domain, self.key_domain = query_domain[self.query_order], key_domain[self.key_order]
-        rows = self._pieces(caliper.query, self.query_order, self.query_domain, 2 * NARROW)
+        rows = self._pieces(caliper.query, self.query_order, self.query_domain, ROWS)
         chunks = self._pieces(caliper.key, self.key_order, self.key_domain, CHUNK)
         near = self._near(rows, chunks)
         groups = (_first(self.key_domain, chunks) if self.by_domain else torch.zeros(len(chunks))).tolist()
@@ -189,15 +173,15 @@ class OutcomePlan(Plan):
             found += [kept.nonzero()[:, 0].tolist() for kept in near.cpu()]
         return found
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, columns: slice, block: Block) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
         """See `Plan`."""
-        self.outcomes.exclude_(scores, rows, columns)
+        self.outcomes.exclude_(scores, rows, keys)
         if not self.by_domain:
-            scores.masked_fill_(self.query_domain[rows, None] == self.key_domain[columns], torch.inf)
+            scores.masked_fill_(self.query_domain[rows, None] == self.key_domain[keys], torch.inf)
 
-    def admits(self, rows: Tensor, columns: Tensor) -> Tensor:
+    def admits(self, rows: Tensor, keys: Tensor) -> Tensor:
         """See `Plan`."""
-        return self.caliper.admits(self.query_order[rows], self.key_order[columns])
+        return self.caliper.admits(self.query_order[rows], self.key_order[keys])
 
 
 def _boxes(outcome: Tensor, order: Tensor, pieces: list[slice]) -> tuple[Tensor, Tensor]:
