@@ -16,8 +16,7 @@ import torch
 from torch.nn.functional import normalize
 
 from _common import machine_facts
-from okapi.matching import Matches, caliper_nn
-from okapi.nn.centring import centred
+from okapi.matching import Matches, caliper_nn, centred
 from okapi.nn.hubs import penalised
 
 K = 5

@@ -19,7 +19,7 @@ from okapi.algorithms.outcomes import OUTCOMES, teaching_loss
 from okapi.data.batches import Batch
 from okapi.data.task import Task
 from okapi.matching import SeparableDomainsWarning
-from okapi.nn.centring import PRIOR
+from okapi.matching.centring import PRIOR
 from okapi.nn.outcome_bank import predicted_outcome
 
 

@@ -19,7 +19,7 @@ from okapi.evaluation.diagnosis.predictor import Predictor
 from okapi.evaluation.diagnosis.rehearsing import vote
 from okapi.evaluation.diagnosis.rules import CALLED, LEAST_MATCHED, MARGIN, expectations, rule
 from okapi.evaluation.diagnosis.samples import gather
-from okapi.nn.centring import PRIOR
+from okapi.matching.centring import PRIOR
 
 ERM = {"weight": 0.0, "self_training": 0.0}
 

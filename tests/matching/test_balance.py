@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
-from okapi.matching import Matches, directions
-from okapi.matching.balance import balance
+from okapi.matching import Matches
+from okapi.matching.diagnostics import directions
+from okapi.matching.diagnostics.balance import balance
 
 STATISTICS = ["mean_query", "mean_key", "smd", "variance_ratio", "ks", "overlap"]
 COLUMNS = [f"{name}_{when}" for name in STATISTICS for when in ("before", "after")]

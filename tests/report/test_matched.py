@@ -12,8 +12,7 @@ from tests.training import small_data
 from tests.training.small_data import Recorded
 
 from okapi.data.text import Texts, TokenSettings
-from okapi.matching import CaliperMatcher, caliper_nn
-from okapi.nn.centring import centred
+from okapi.matching import CaliperMatcher, caliper_nn, centred
 from okapi.report import write_report
 from okapi.report.embedding_map import draw_map, principal_components
 from okapi.report.gallery import make_gallery

@@ -17,7 +17,7 @@ from tests.data.test_tables import sparse_npz
 from okapi.cli import main
 from okapi.data import read_table
 from okapi.matching import CaliperMatcher
-from okapi.matching.tuning import tune
+from okapi.matching.diagnostics.tuning import tune
 
 OKAPI = str(Path(sys.executable).with_name("okapi"))
 LONG = "a hospital whose name is much longer than any column of a terminal that is eighty characters wide"

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from okapi.cli import main
-from okapi.matching.tuning import tune
+from okapi.matching.diagnostics.tuning import tune
 from okapi.report.tuning import print_tuning
 
 GRID = {

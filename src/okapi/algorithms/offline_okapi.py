@@ -12,9 +12,8 @@ from okapi.algorithms.base import Algorithm, Figures, Needs, unlabelled
 from okapi.algorithms.outcomes import OUTCOMES, known_outcome
 from okapi.data.batches import Batch, Samples, join
 from okapi.data.task import Task
-from okapi.matching import Propensity, caliper_nn
+from okapi.matching import Propensity, caliper_nn, centred
 from okapi.nn import Linear, consistency_loss
-from okapi.nn.centring import centred
 from okapi.nn.outcome_bank import predicted_outcome
 
 

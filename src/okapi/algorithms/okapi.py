@@ -12,10 +12,9 @@ from okapi.algorithms.base import Algorithm, Figures, Matcher, Needs, Pool, stro
 from okapi.algorithms.outcomes import OUTCOMES, known_outcome, teaching_loss
 from okapi.data.batches import Batch, Samples, join
 from okapi.data.task import Task
-from okapi.matching import Matches, caliper_nn
+from okapi.matching import Matches, caliper_nn, centred
 from okapi.models.network import Network
 from okapi.nn import CrossDomainConsistency, Linear
-from okapi.nn.centring import centred
 from okapi.nn.outcome_bank import as_frequent, predicted_outcome
 
 LABELLED, UNLABELLED = 0, 1

@@ -11,20 +11,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
-from okapi.matching.balance import Balance, balance
 from okapi.matching.caliper_nn import check_k, check_propensity, check_vectors, to_tensor
 from okapi.matching.calipers import Admissible, Calipers, Side, on_scale
 from okapi.matching.covariates import DISTANCES, Covariates, Metric
-from okapi.matching.effect import Effect, effect
+from okapi.matching.diagnostics.attrition import removed, strata
+from okapi.matching.diagnostics.balance import Balance, balance
+from okapi.matching.diagnostics.effect import Effect, effect
+from okapi.matching.diagnostics.precision import MatchPrecision, TargetKind, match_precision
+from okapi.matching.diagnostics.weights import as_array, effective_sample_size, matching_weights
 from okapi.matching.greedy import ORDERS, match_without_replacement
 from okapi.matching.matches import Matches
-from okapi.matching.outcomes import Outcomes
-from okapi.matching.precision import MatchPrecision, TargetKind, match_precision
+from okapi.matching.outcome_encoder import Outcomes
 from okapi.matching.propensity import Propensity, at_temperature, check_classifier, check_temperature
-from okapi.matching.removed import removed, strata
 from okapi.matching.samples import NewMatches, Samples, check_finite, check_labels, ids_of, side_of
 from okapi.matching.search import nearest
-from okapi.matching.weights import as_array, effective_sample_size, matching_weights
 
 Array = NDArray[Any]
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize
 
 from okapi.matching import Matches, caliper_nn
+from okapi.matching import centred as from_centres
 from okapi.nn.adaptive_calipers import Adapt, AdaptiveCalipers
-from okapi.nn.centring import centred as from_centres
 from okapi.nn.distributed import gather, rank, world_size
 from okapi.nn.hubs import capped, looking, penalised
 from okapi.nn.losses import ON_PREDICTIONS, consistency_loss
@@ -71,7 +71,7 @@ class CrossDomainConsistency(nn.Module):
         With ``outcome_caliper`` on classes: share of the known ones that the momentum encoder may predict wrong. While
         it errs more often, the weight is multiplied by the square of the tolerance over that share.
     centred : bool
-        Whether encodings are compared less the mean of their domain, as `okapi.nn.centring.centred` says. It takes a
+        Whether encodings are centred by domain mean before they are compared, see `okapi.matching.centred`. It takes a
         copy of the keys.
     temperature : float > 0, or "auto"
         Divides the logits of the propensities; automatic as `okapi.nn.PropensityScorer` says.

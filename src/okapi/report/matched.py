@@ -22,9 +22,9 @@ from okapi.matching import (
     SeparableDomainsWarning,
     balance,
     caliper_nn,
+    centred,
     match_precision,
 )
-from okapi.nn.centring import centred
 from okapi.training.config import Config
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN

@@ -16,12 +16,13 @@ import okapi
 from okapi.data import Table
 from okapi.data.tables import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
-from okapi.matching.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.matching.caliper_nn import check_k
 from okapi.matching.calipers import Calipers
-from okapi.matching.plots import love_plot, propensity_histograms, to_svg
+from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.matching.propensity import check_temperature
+from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import match_page, sample_pairs, thumbnails
+from okapi.report.plots import to_svg
 from okapi.report.table_file import (
     as_sentence,
     check_matching_memory,

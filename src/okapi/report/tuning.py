@@ -14,10 +14,11 @@ from rich.text import Text
 
 from okapi.data.tables import write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
-from okapi.matching.plots import to_svg
-from okapi.matching.tuning import Tuning, check_grid, pareto_plot, settings_of, tune
+from okapi.matching.diagnostics.tuning import Tuning, check_grid, settings_of, tune
 from okapi.report.matching import page_settings
+from okapi.report.matching_plots import pareto_plot
 from okapi.report.page import tune_page
+from okapi.report.plots import to_svg
 from okapi.report.table_file import (
     as_sentence,
     check_matching_memory,
@@ -71,7 +72,7 @@ def tune_file(
     matcher : CaliperMatcher
         Has the settings that are not in the grid.
     grid : mapping
-        Values to try by setting, as `okapi.matching.tuning.tune` takes them.
+        Values to try by setting, as `okapi.matching.tune` takes them.
     jobs : int
         Worker processes.
     out, report : Path, optional

@@ -12,8 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from okapi.evaluation.diagnosis.predictor import FOLDS
 from okapi.evaluation.values import Floats
-from okapi.matching import CaliperMatcher, Matches, Propensity, SeparableDomainsWarning, balance, caliper_nn
-from okapi.nn.centring import centred
+from okapi.matching import CaliperMatcher, Matches, Propensity, SeparableDomainsWarning, balance, caliper_nn, centred
 from okapi.nn.match_figures import hubness
 from okapi.nn.outcome_bank import as_frequent
 

@@ -14,7 +14,7 @@ from okapi.evaluation.diagnosis.samples import Samples, one_hot
 from okapi.evaluation.metrics import accuracy, pearson_r
 from okapi.evaluation.values import Floats, decide, probabilities
 from okapi.matching import Matches, match_precision
-from okapi.matching.precision import TargetKind
+from okapi.matching.diagnostics.precision import TargetKind
 
 MOST_REHEARSALS = 8  # of more labelled domains the largest are held out
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
 from okapi.matching import caliper_nn
+from okapi.matching.centring import PRIOR, centred
 from okapi.nn import CrossDomainConsistency
-from okapi.nn.centring import PRIOR, centred
 
 
 def _samples(seed: int, rows: int = 60, width: int = 5, domains: int = 3) -> tuple[torch.Tensor, torch.Tensor]:

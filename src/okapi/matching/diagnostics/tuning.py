@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,16 +16,12 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from okapi.matching.balance import ROUNDING, SMD_LIMIT, balance
 from okapi.matching.caliper_nn import check_k
 from okapi.matching.calipers import Calipers
+from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT, balance
+from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
 from okapi.matching.matcher import ESTIMANDS, CaliperMatcher
-from okapi.matching.plots import BLUE, INK, ORANGE, finish, new_figure
 from okapi.matching.propensity import Propensity, check_temperature
-from okapi.matching.weights import effective_sample_size, matching_weights
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Array: TypeAlias = NDArray[Any]
 Settings: TypeAlias = dict[str, Any]
@@ -150,7 +146,7 @@ def tune(
     --------
     >>> import numpy as np
     >>> from okapi.matching import CaliperMatcher
-    >>> from okapi.matching.tuning import tune
+    >>> from okapi.matching import tune
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(300, 4)) + np.repeat([[0.0], [0.5]], 150, axis=0)
     >>> site = np.repeat(["north", "south"], 150)
@@ -359,38 +355,3 @@ def _reporting(progress: Progress | bool | None, total: int) -> Iterator[Progres
         with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("Matching", total=total)
             yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def pareto_plot(tuning: Tuning) -> "Figure":
-    """Draw mean ``|SMD|`` after matching against the retained share of queries, the Pareto front as a line.
-
-    Combinations with every ``|SMD|`` at most 0.1 are filled; the ring is the best. Those that matched nothing are
-    left out.
-    """
-    from matplotlib.ticker import PercentFormatter
-
-    table = tuning.table[np.isfinite(tuning.table.mean_abs_smd)]
-    figure = new_figure(3.2, "Retained queries and balance of every combination")
-    axes = figure.add_subplot()
-    balanced = table.max_abs_smd <= SMD_LIMIT + ROUNDING
-    for rows, colour, filled, label in (
-        (~balanced, ORANGE, False, "max |SMD| > 0.1"),
-        (balanced, BLUE, True, "max |SMD| ≤ 0.1"),
-    ):
-        face = colour if filled else "none"
-        style: dict[str, Any] = {"s": 20, "linewidths": 1, "edgecolors": colour, "facecolors": face, "label": label}
-        axes.scatter(table.retained[rows], table.mean_abs_smd[rows], **style)
-    front = table[table.pareto].sort_values("retained")
-    axes.step(front.retained, front.mean_abs_smd, where="pre", color=INK, linewidth=1, zorder=1, label="Pareto front")
-    best = table.head(1)
-    axes.scatter(best.retained, best.mean_abs_smd, s=90, linewidths=1.2, edgecolors=INK, facecolors="none")
-    if len(table):
-        before = float(table.mean_abs_smd_before.iloc[0])
-        axes.axhline(before, color=INK, linestyle=":", linewidth=0.9, label="before matching")
-    axes.set(xlim=(-0.02, 1.02), ylim=(0, None))
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    figure.supxlabel("retained queries", color=INK, fontsize=8)
-    figure.supylabel("mean |SMD| after matching", color=INK, fontsize=8)
-    finish(axes)
-    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8, labelcolor=INK)
-    return figure
