@@ -16,10 +16,7 @@ import okapi
 from okapi.data import Table
 from okapi.data.tables import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
-from okapi.matching.caliper_nn import check_k
-from okapi.matching.calipers import Calipers
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
-from okapi.matching.propensity import check_temperature
 from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import match_page, sample_pairs, thumbnails
 from okapi.report.plots import to_svg
@@ -102,7 +99,7 @@ def match_file(
         Columns, as `okapi.data.read_table` takes them.
     """
     check_outputs(path, out, report)
-    check_settings(matcher)
+    matcher.check_settings()
     check_outcome_columns(matcher, outcome, roles.get("columns"))
     with working(f"Reading {path}") as now:
         table, outcomes = read_with_outcome(path, outcome, **roles)
@@ -119,18 +116,6 @@ def match_file(
     frames = {} if out is None else {out: matcher.to_frame(matching.matches)}
     write_files(frames | ({} if report is None else {report: page}))
     print_files(stdout(), {"Matches": out, "Page": report})
-
-
-def check_settings(matcher: CaliperMatcher) -> None:
-    """Refuse settings that `CaliperMatcher.fit` would refuse, without any data."""
-    check_k(matcher.k)
-    check_temperature(matcher.temperature)
-    Calipers(
-        fixed=matcher.fixed_caliper,
-        std=matcher.std_caliper,
-        scale=matcher.caliper_scale,
-        outcome=matcher.outcome_caliper,
-    )
 
 
 def match_table(table: Table, matcher: CaliperMatcher, outcome: NDArray[Any] | None = None) -> Matching:

@@ -1,38 +1,37 @@
 """What each rule of a matching left: queries, keys and pairs, step by step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
 
-from okapi.matching.calipers import Admissible, Calipers, Side
+from okapi.matching.calipers import Admissible, Calipers, fixed_bounds
+from okapi.matching.checks import Side
 from okapi.matching.matches import Matches
 
 
 def removed(
     calipers: Calipers,
-    query: tuple[Side, pd.DataFrame | None],
-    key: tuple[Side, pd.DataFrame | None],
-    sample: Tensor | None,
+    query: Side,
+    key: Side,
     matches: Matches,
     domains: Sequence[Any],
+    exact: Sequence[Any] = (),
     outcome_unit: str = "",
 ) -> pd.DataFrame:
-    """Return one row per rule in force: what is left after it, and its threshold in the scale's own unit.
+    """Return one row per rule in force: what is left after it, and its threshold in the scale's unit.
 
     Parameters
     ----------
     calipers : Calipers
-    query, key : (Side, DataFrame or None)
-        Queries and keys, and their columns that must be equal within a pair.
-    sample : Tensor, optional
-        As in `Calipers.admissible`.
+    query, key : Side
     matches : Matches
     domains : sequence
         Names of the domains.
+    exact : sequence
+        Names of the columns whose codes must be equal within a pair.
     outcome_unit : str
         What the prognostic caliper counts, in words.
 
@@ -42,61 +41,45 @@ def removed(
         ``rule``, ``threshold``, ``queries``, ``keys``, ``pairs``; the last row is what was matched.
     """
     rows = []
-    (query_side, exact), (key_side, key_exact) = query, key
 
-    def left(rule: str, threshold: str, stage: Calipers, *, equal: bool) -> None:
-        admissible = stage.admissible(query_side, key_side, sample=sample)
-        parts = strata(admissible, exact, key_exact) if equal else strata(admissible, None, None)
-        plans = (admissible.plan(1, *part) for part in parts)
-        pairs = sum(plan.count_pairs() for plan in plans)
-        rows.append((rule, threshold, len(admissible.query_rows), len(admissible.key_rows), pairs))
+    def left(stage: Calipers, *, equal: bool = True) -> tuple[Admissible, tuple[int, int, int]]:
+        sides = (query, key) if equal else (query._replace(exact=None), key._replace(exact=None))
+        admissible = stage.admissible(*sides)
+        pairs = sum(admissible.plan(1, *stratum).count_pairs() for stratum in admissible.strata())
+        return admissible, (len(admissible.query_rows), len(admissible.key_rows), pairs)
 
-    bare = replace(calipers, fixed=None, std=None, outcome=None)
-    left("pairs across domains", "", bare, equal=False)
+    stage = replace(calipers, fixed=None, std=None, outcome=None)
+    rows.append(("pairs across domains", "", *left(stage, equal=False)[1]))
     if calipers.fixed is not None:
-        bare = replace(bare, fixed=calipers.fixed)
-        left(f"fixed caliper {calipers.fixed:g}", fixed_threshold(calipers.fixed, key_side), bare, equal=False)
-    if exact is not None:
-        left("exact " + ", ".join(map(str, exact.columns)), "equal", bare, equal=True)
+        stage = replace(stage, fixed=calipers.fixed)
+        threshold = _fixed_threshold(calipers.fixed, key)
+        rows.append((f"fixed caliper {calipers.fixed:g}", threshold, *left(stage, equal=False)[1]))
+    if exact:
+        rows.append(("exact " + ", ".join(map(str, exact)), "equal", *left(stage)[1]))
     if calipers.std is not None:
-        bare = replace(bare, std=calipers.std)
-        admissible = bare.admissible(query_side, key_side, sample=sample)
-        left(f"std-caliper {calipers.std:g}", std_threshold(admissible, domains), bare, equal=True)
+        stage = replace(stage, std=calipers.std)
+        admissible, counts = left(stage)
+        rows.append((f"std-caliper {calipers.std:g}", _std_threshold(admissible, domains), *counts))
     if calipers.outcome is not None:
-        threshold = calipers.admissible(query_side, key_side, sample=sample).outcome_threshold
+        admissible, counts = left(calipers)
         name = calipers.outcome if isinstance(calipers.outcome, str) else f"{calipers.outcome:g}"
-        distance = f"distance of outcomes <= {threshold:.4g} ({outcome_unit})"
-        left(f"outcome caliper {name}", distance, calipers, equal=True)
+        threshold = f"distance of outcomes <= {admissible.outcome_threshold:.4g} ({outcome_unit})"
+        rows.append((f"outcome caliper {name}", threshold, *counts))
     n_keys = len(torch.unique(matches.key[matches.key >= 0]))
     rows.append((f"matched, k = {matches.k}", "", len(matches), n_keys, int((matches.key >= 0).sum())))
     return pd.DataFrame(rows, columns=["rule", "threshold", "queries", "keys", "pairs"])
 
 
-def strata(
-    admissible: Admissible, query_exact: pd.DataFrame | None, key_exact: pd.DataFrame | None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the admissible rows of queries and of keys that agree in the exact columns."""
-    if query_exact is None or key_exact is None:
-        yield admissible.query_rows, admissible.key_rows
-        return
-    both = pd.concat([query_exact, key_exact], ignore_index=True)
-    stratum = torch.tensor(both.groupby(list(both.columns), dropna=False).ngroup().to_numpy())
-    of_query, of_key = stratum[: len(query_exact)], stratum[len(query_exact) :]
-    of_query, of_key = of_query[admissible.query_rows], of_key[admissible.key_rows]
-    for one in torch.unique(stratum):
-        yield admissible.query_rows[of_query == one], admissible.key_rows[of_key == one]
-
-
-def fixed_threshold(fixed: float, side: Side) -> str:
+def _fixed_threshold(fixed: float, side: Side) -> str:
     """Return the fixed caliper in words."""
-    low, high = sorted((round(1 - fixed, 12), fixed))
-    two = side.propensity is not None and side.propensity.ndim == 1
+    low, high = fixed_bounds(fixed)
     if side.domain.ndim == 2:
         return f"{low:g} < every score < {high:g}"
+    two = side.propensity is not None and side.propensity.ndim == 1
     return f"{low:g} < propensity < {high:g}" if two else f"largest propensity < {high:g}"
 
 
-def std_threshold(admissible: Admissible, domains: Sequence[Any]) -> str:
+def _std_threshold(admissible: Admissible, domains: Sequence[Any]) -> str:
     """Return the std-caliper as differences of propensity, per direction where there are two domains."""
     scale = admissible.calipers.scale
     if admissible.sets:

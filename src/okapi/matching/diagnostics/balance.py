@@ -9,8 +9,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from okapi.matching.checks import as_array
 from okapi.matching.diagnostics.directions import Directions, column_blocks, memberships, position_of
-from okapi.matching.diagnostics.weights import Floats, Integers, as_array, effective_sample_size, flatten_pairs
+from okapi.matching.diagnostics.weights import Floats, Integers, effective_sample_size, flatten_pairs
 from okapi.matching.matches import Matches
 
 Denominator = Literal["pooled", "query", "key"]

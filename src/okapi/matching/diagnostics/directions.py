@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from okapi.matching.diagnostics.weights import Floats, Integers, Pairs, as_array, sum_by
+from okapi.matching.checks import as_array
+from okapi.matching.diagnostics.weights import Floats, Integers, Pairs, sum_by
 
 # With thousands of domains most of the millions of directions are empty: beyond this only those with pairs are listed.
 MAX_DIRECTIONS = 100_000

@@ -7,7 +7,8 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 from torch import Tensor
 
-from okapi.matching.diagnostics.weights import Floats, Integers, as_array, flatten_pairs
+from okapi.matching.checks import as_array
+from okapi.matching.diagnostics.weights import Floats, Integers, flatten_pairs
 from okapi.matching.matches import Matches
 
 

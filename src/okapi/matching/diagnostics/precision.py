@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from okapi.matching.checks import as_array
 from okapi.matching.diagnostics.balance import name_domains
 from okapi.matching.diagnostics.directions import Groups, Membership, memberships
-from okapi.matching.diagnostics.weights import Floats, Integers, Pairs, as_array, flatten_pairs, sum_by
+from okapi.matching.diagnostics.weights import Floats, Integers, Pairs, flatten_pairs, sum_by
 from okapi.matching.matches import Matches
 
 TargetKind: TypeAlias = Literal["classes", "numbers", "labels"]

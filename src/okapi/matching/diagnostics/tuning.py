@@ -16,8 +16,8 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from okapi.matching.caliper_nn import check_k
 from okapi.matching.calipers import Calipers
+from okapi.matching.checks import check_k
 from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT, balance
 from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
 from okapi.matching.matcher import ESTIMANDS, CaliperMatcher

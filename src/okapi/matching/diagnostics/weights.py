@@ -1,12 +1,13 @@
 """What each sample of a matching weighs."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from okapi.matching.checks import as_array
 from okapi.matching.matches import Matches
 
 Floats = NDArray[np.float64]
@@ -114,16 +115,3 @@ def flatten_pairs(matches: Matches, n_queries: int, n_keys: int) -> Pairs:
 def sum_by(group: Integers, weights: Floats, n_groups: int) -> Floats:
     """Return the summed weights of each of the groups, shape (n_groups,)."""
     return np.bincount(group, weights=weights, minlength=n_groups).astype(np.float64, copy=False)
-
-
-def as_array(values: ArrayLike | Tensor, name: str, ndim: int | None = None) -> NDArray[Any]:
-    """Return numbers as an array, of ``ndim`` dimensions if given, without a copy where that is possible."""
-    if isinstance(values, Tensor):
-        tensor = values.detach().cpu()
-        values = tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be numbers, got dtype {array.dtype}")
-    if ndim is not None and array.ndim != ndim:
-        raise ValueError(f"{name} must be {ndim}-dimensional, got shape {array.shape}")
-    return array
