@@ -175,6 +175,20 @@ def test_npz_with_given_propensities_prints_without_writing(tmp_path, capsys):
     assert files(tmp_path) == {"t.npz"}
 
 
+def test_centred_vectors_as_the_matcher_centres_them_and_the_report_says_so(tmp_path, capsys):
+    frame = samples(domains=3)
+    X = frame[["age", "dose", "weight"]].to_numpy()
+    np.savez(tmp_path / "t.npz", X=X, site=frame.site.to_numpy(str))
+    words = ["--domain", "site", "--centre", "--distance", "cosine", "--k", "2"]
+    files_ = ["--out", str(tmp_path / "m.csv"), "--report", str(tmp_path / "m.html")]
+    assert main(["match", str(tmp_path / "t.npz"), *words, *files_]) == 0
+    expected = CaliperMatcher(k=2, distance="cosine", centre=True).fit(X, frame.site).to_frame()
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected, check_dtype=False)
+    note = "Vectors were centred by the mean of their domain before the distance"
+    assert note in capsys.readouterr().out
+    assert note in (tmp_path / "m.html").read_text(encoding="utf-8")
+
+
 def test_nothing_is_cut_where_the_output_is_a_file(tmp_path):
     frame = samples().replace({"north": f"{LONG} 1", "south": f"{LONG} 2"})
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -304,6 +318,7 @@ REFUSED = {
     "larger.npz --domain site --std-caliper 1": "fewer columns or rows, or store float32, or give known propensities",
     "huge.npz --domain sitee": r"huge\.npz has no column 'sitee'",
     "huge.npz --domain site --fixed-caliper 2": "--fixed-caliper",
+    "huge.npz --domain site --centre --distance mahalanobis": r"--centre needs one of the distances \('euclidean', ",
     "huge.npz --domain site --estimand att": r"--estimand.* needs two domains, .*huge\.npz has 3",
 }
 
@@ -392,6 +407,7 @@ def test_help_of_a_verb_has_an_example_and_defaults(verb, capsys):
     out = capsys.readouterr().out
     assert f"example:\n  okapi {verb}" in out
     assert "(default: " in out
+    assert ("centre vectors by domain mean" in " ".join(out.split())) == (verb != "demo")
     assert "_" not in "".join(re.findall(r"^  (--\S+)", out, re.MULTILINE))
 
 
@@ -404,11 +420,11 @@ def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
     grid = {"fixed_caliper": [None, 0.9], "std_caliper": [None, 0.2], "temperature": [1.0], "k": [1, 2]}
     options = ["--fixed-caliper", "none", "0.9", "--std-caliper", "none", "0.2", "--temperature", "1", "--k", "1", "2"]
     shared = ["--domain", "site", "--id", "name", "--columns", "age", "dose", "--estimand", "atc", "--no-replace"]
-    shared += ["--exact", "ward", "--propensity", "p"]
+    shared += ["--exact", "ward", "--propensity", "p", "--centre"]
     written = ["--out", str(tmp_path / "g.csv"), "--report", str(tmp_path / "g.html")]
     assert main(["tune", str(tmp_path / "t.csv"), *shared, *options, *written]) == 0
     out = capsys.readouterr().out
-    matcher = CaliperMatcher(estimand="atc", replace=False, exact=["ward"])
+    matcher = CaliperMatcher(estimand="atc", replace=False, exact=["ward"], centre=True)
     tuning = tune(frame[["age", "dose", "ward"]], frame.site, **grid, matcher=matcher, propensity_scores=frame.p)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "g.csv"), tuning.table)
     rows = re.findall(r"^(\*| ) +(?:none|0\.9) .*(?:%|–)$", out, re.MULTILINE)
@@ -417,7 +433,7 @@ def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
     assert "mean |SMD| after matching" in page
     command = shlex.split(out.strip().splitlines()[-1])
     assert command[:2] == ["okapi", "match"]
-    assert {"--no-replace", "--propensity", "--exact", "--id", "--estimand"} < set(command)
+    assert {"--no-replace", "--propensity", "--exact", "--id", "--estimand", "--centre"} < set(command)
     assert main([*command[1:], "--out", str(tmp_path / "m.csv")]) == 0
     assert len(set(pd.read_csv(tmp_path / "m.csv")["query"])) == tuning.table.matched_queries[0]
 
@@ -429,6 +445,7 @@ def test_tune_refuses_bad_grids(tmp_path, capsys):
         (["--fixed-caliper", "0.5"], "--fixed-caliper must be in"),
         (["--k", "0"], "--k must be"),
         (["--jobs", "0"], "--jobs must be"),
+        (["--centre", "--distance", "propensity"], "--centre needs one of the distances"),
     ):
         assert main(["tune", str(tmp_path / "t.csv"), "--domain", "site", *options]) == 2
         assert words in capsys.readouterr().err

@@ -51,6 +51,11 @@ def add_matcher(parser: ArgumentParser) -> None:
     add("--caliper-sd", choices=["pooled", "all"], default="pooled", help="deviation that the std-caliper counts in")
     add("--one-way", action="store_true", help="the fixed caliper leaves out queries only, not keys")
     add("--distance", choices=DISTANCES, default="euclidean", help="distance of covariates")
+    add(
+        "--centre",
+        action="store_true",
+        help="for embeddings: centre vectors by domain mean before the distance, euclidean or cosine, is taken",
+    )
     yes_no = ActionYesNo(yes_prefix="", no_prefix="no-")
     add("--replace", action=yes_no, default=True, help="whether a key may serve several queries")
     add("--order", choices=["largest", "closest", "data"], help="who chooses first with --no-replace")
@@ -69,6 +74,7 @@ def base(chosen: Namespace) -> dict[str, Any]:
         "caliper_sd": chosen.caliper_sd,
         "two_way": not chosen.one_way,
         "distance": chosen.distance,
+        "centre": chosen.centre,
         "replace": chosen.replace,
         "order": chosen.order,
         "exact": chosen.exact or None,

@@ -125,6 +125,8 @@ def match_table(table: Table, matcher: CaliperMatcher, outcome: NDArray[Any] | N
         matcher.fit(covariates_of(table), table.domain, propensity_scores=table.propensity, outcome=outcome)
     notes = [as_sentence(str(warning.message).splitlines()[0]) for warning in caught]
     matches = matcher.match()
+    if matcher.centre:
+        notes.append("Vectors were centred by the mean of their domain before the distance; balance is of the columns.")
     if not len(matches):
         notes.append("Nothing was matched: no query has as many admissible keys as k asks for.")
     precision = None

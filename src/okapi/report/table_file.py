@@ -83,7 +83,7 @@ def check_matching_memory(table: Table, matcher: CaliperMatcher, *, page: bool =
     """
     size, width = table.X.size, 8 if isinstance(table.X, pd.DataFrame) else table.X.dtype.itemsize
     estimated = table.propensity is None and (page or matcher.needs_propensity())
-    vectors = {"cosine": width, "mahalanobis": 8, "scaled_euclidean": 8}.get(matcher.distance, 0)
+    vectors = {"cosine": width, "mahalanobis": 8, "scaled_euclidean": 8}.get(matcher.distance, width * matcher.centre)
     sides = 2 if matcher.estimand == "both" else 1
     searched = 0 if matcher.distance == "propensity" or matcher.fixed_caliper is not None else 2 * sides
     needed = size * max(width if estimated else 0, vectors + searched)

@@ -84,6 +84,7 @@ def tune_file(
     """
     check_outputs(path, out, report)
     check_grid(grid)
+    matcher.check_settings()
     tried = [caliper for caliper in grid["outcome_caliper"] if caliper is not None]
     check_outcome_columns(CaliperMatcher(outcome_caliper=next(iter(tried), None)), outcome, roles.get("columns"))
     with working(f"Reading {path}"):
@@ -247,7 +248,7 @@ def match_command(path: Path, matcher: CaliperMatcher, tuning: Tuning, **roles: 
     usual = CaliperMatcher().get_params(deep=False)
     chosen = {**matcher.get_params(deep=False), **tuning.best}
     named = {name: value for name, value in chosen.items() if value is not None and value != usual[name]}
-    flags = {"two_way": "--one-way", "replace": "--no-replace", "allow_fewer": "--allow-fewer"}
+    flags = {"two_way": "--one-way", "replace": "--no-replace", "allow_fewer": "--allow-fewer", "centre": "--centre"}
     words = ["okapi", "match", str(path)]
     for name, value in {**named, **roles}.items():
         if name in flags:
