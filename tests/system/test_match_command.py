@@ -61,7 +61,7 @@ def test_csv_with_ids_exact_columns_and_a_target(tmp_path, capsys):
     outcome = frame.set_index("name").outcome
     equal = (outcome[expected["query"]].to_numpy() == outcome[expected["key"]].to_numpy()).mean()
     assert f"Pairs with equal targets: {equal:.1%}; " in out
-    precision = matcher.precision(frame.outcome, kind="classes").table.iloc[0]
+    precision = matcher.precision(frame.outcome, kind="classification").table.iloc[0]
     cells = rf"{int(precision.pairs)} +{precision.precision:.1%} +{precision.chance:.1%}"
     assert re.search(rf"south → north +{cells}\n", out)
     assert "240 samples of 2 domains, 3 covariates" in out

@@ -288,7 +288,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         target: ArrayLike | Tensor,
         matches: Matches | None = None,
         *,
-        kind: TargetKind = "classes",
+        kind: TargetKind = "classification",
         query_target: ArrayLike | Tensor | None = None,
     ) -> MatchPrecision:
         """Return how far the targets of queries and their keys agree, direction by direction, beside chance.
@@ -297,7 +297,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         ----------
         target : array of shape (n,) or (n, d)
             Of every sample fitted; see `match_precision`.
-        kind : {"classes", "numbers", "labels"}
+        kind : {"classification", "regression", "multilabel"}
             What the targets are.
         query_target : optional
             Targets of the queries, where new samples were matched.

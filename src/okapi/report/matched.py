@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from okapi.algorithms.offline_okapi import offline_outcomes
-from okapi.algorithms.outcomes import OUTCOMES
 from okapi.data.dataset import DATA, Dataset
 from okapi.matching import (
     Balance,
@@ -270,7 +269,7 @@ def precision_of(encoded: Encoded, matched: Matched) -> MatchPrecision:
         query_domain=matched.domain,
         key_domain=matched.domain,
         matches=matched.matches,
-        kind=OUTCOMES[data.task.kind],
+        kind=data.task.kind,
         domain_names=matched.domain_names,
     )
 

@@ -17,6 +17,7 @@ from okapi.data import Table
 from okapi.data.tables import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
+from okapi.matching.diagnostics.precision import TargetKind
 from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import match_page, sample_pairs, thumbnails
 from okapi.report.plots import to_svg
@@ -131,7 +132,8 @@ def match_table(table: Table, matcher: CaliperMatcher, outcome: NDArray[Any] | N
         notes.append("Nothing was matched: no query has as many admissible keys as k asks for.")
     precision = None
     if table.target is not None and len(matches):
-        precision = matcher.precision(table.target, matches, kind="numbers" if is_quantity(table.target) else "classes")
+        kind: TargetKind = "regression" if is_quantity(table.target) else "classification"
+        precision = matcher.precision(table.target, matches, kind=kind)
     balance, removed = matcher.balance(matches), matcher.removed(matches)
     return Matching(table, matcher, matches, balance, removed, precision, tuple(notes))
 
@@ -204,7 +206,7 @@ def _print_balance(console: Console, balance: Balance) -> None:
 
 def _print_precision(console: Console, precision: MatchPrecision) -> None:
     """Print how far the targets of pairs agree, direction by direction."""
-    quantity = precision.kind == "numbers"
+    quantity = precision.kind == "regression"
     order = precision.table.difference_sd * -1 if quantity else precision.table.precision
     table = precision.table.iloc[np.argsort(order.to_numpy(), kind="stable")]
     figures = ["|difference|", "in SD"] if quantity else ["equal"]
@@ -262,7 +264,7 @@ def target_agreement(matching: Matching) -> dict[str, str]:
     if not figures["pairs"]:
         return {"Targets": "no pair has both"}
     of_pairs = f" of the {count(figures['pairs'])} pairs where both are known" if figures["unknown"] else ""
-    if found.kind == "numbers":
+    if found.kind == "regression":
         value = f"{figures['difference']:.4g}, {figures['difference_sd']:.2f} standard deviations{of_pairs}"
         chance = f"{figures['chance']:.4g}, {figures['chance_sd']:.2f} by chance"
         return {"Mean difference of the target in pairs": f"{value}; {chance}"}

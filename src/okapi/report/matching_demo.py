@@ -72,5 +72,5 @@ def _compare(name: str, matcher: CaliperMatcher, sites: Sites) -> list[str]:
         count(len(matching.matches)),
         count(matcher.effective_sample_size(matching.matches)),
         decimal(matching.balance.summary()["mean_abs_smd_after"]),
-        share(precision.figure),
+        share(precision.value),
     ]

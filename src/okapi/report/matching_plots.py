@@ -10,8 +10,8 @@ from torch import Tensor
 
 from okapi.matching import Balance, Matches, Tuning, effective_sample_size
 from okapi.matching.checks import as_array
-from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT, name_domains
-from okapi.matching.diagnostics.directions import memberships, position_of
+from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT
+from okapi.matching.diagnostics.directions import memberships, name_domains, position_of
 from okapi.matching.diagnostics.weights import Floats, Pairs, flatten_pairs, sum_by
 from okapi.report.plots import BLUE, INK, ORANGE, finish, new_figure, short_name
 

@@ -9,7 +9,6 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from okapi.algorithms.base import Matcher, Pool
-from okapi.algorithms.outcomes import OUTCOMES
 from okapi.data.task import Task
 from okapi.matching import match_precision
 from okapi.models.network import Output
@@ -98,7 +97,7 @@ def match_figures(task: Task, match: Matcher, labelled: Pool, others: Pool, targ
                 query_domain=np.zeros(len(of_query), np.int64),
                 key_domain=np.ones(len(of_key), np.int64),
                 matches=matches,
-                kind=OUTCOMES[task.kind],
+                kind=task.kind,
             )
-            figures[f"{name}_{way}"] = found.figure
+            figures[f"{name}_{way}"] = found.value
     return figures

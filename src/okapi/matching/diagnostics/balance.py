@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from okapi.matching.checks import as_array
-from okapi.matching.diagnostics.directions import Directions, column_blocks, memberships, position_of
+from okapi.matching.diagnostics.directions import Directions, column_blocks, memberships, name_domains, position_of
 from okapi.matching.diagnostics.weights import Floats, Integers, effective_sample_size, flatten_pairs
 from okapi.matching.matches import Matches
 
@@ -372,14 +372,3 @@ def _covariate_names(names: Sequence[str] | None, n_covariates: int) -> NDArray[
     if len(chosen) != n_covariates:
         raise ValueError(f"names must name each of the {n_covariates} covariates, got {len(chosen)} names")
     return np.array(chosen, dtype=object)
-
-
-def name_domains(labels: Integers, names: Sequence[Any] | Mapping[int, Any] | None) -> NDArray[Any]:
-    """Return the name of every label: what ``names`` has under its number, by default the number."""
-    if names is None:
-        return labels
-    known = names if isinstance(names, Mapping) else dict(enumerate(names))
-    missing = [int(label) for label in labels if label not in known]
-    if missing:
-        raise ValueError(f"domain_names must name every domain, got none for {missing[:5]}")
-    return np.array([known[int(label)] for label in labels], dtype=object)

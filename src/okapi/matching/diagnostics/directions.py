@@ -1,6 +1,6 @@
 """Who is compared with whom: groups of weighted samples, one for each ordered pair of domains."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -141,6 +141,26 @@ def memberships(
     return Membership(np.arange(len(query)), query), Membership(np.arange(len(key)), key), labels
 
 
+def pair_directions(
+    of_query: Membership, of_key: Membership, sizes: tuple[int, int], n_domains: int, pairs: Pairs
+) -> tuple[Integers, Integers]:
+    """Return (pair, direction) for every direction of every pair; direction a to b is number ``a * n_domains + b``."""
+    pair, source = of_query.expand(pairs.query, sizes[0])
+    entry, target = of_key.expand(pairs.key[pair], sizes[1])
+    return pair[entry], source[entry] * n_domains + target
+
+
+def name_domains(labels: Integers, names: Sequence[Any] | Mapping[int, Any] | None) -> NDArray[Any]:
+    """Return the name of every label: what ``names`` has under its number, by default the number."""
+    if names is None:
+        return labels
+    known = names if isinstance(names, Mapping) else dict(enumerate(names))
+    missing = [int(label) for label in labels if label not in known]
+    if missing:
+        raise ValueError(f"domain_names must name every domain, got none for {missing[:5]}")
+    return np.array([known[int(label)] for label in labels], dtype=object)
+
+
 def position_of(labels: Integers, domain: int) -> int:
     """Return where a domain that a direction names stands among the labels."""
     if domain not in labels:
@@ -191,9 +211,7 @@ class Directions:
         queries = Groups.collect(of_query.domain, of_query.row, np.ones(len(of_query.row)), n_domains, sizes[0])
         keys = Groups.collect(of_key.domain, of_key.row, np.ones(len(of_key.row)), n_domains, sizes[1])
 
-        pair, source = of_query.expand(pairs.query, sizes[0])
-        entry, target = of_key.expand(pairs.key[pair], sizes[1])
-        pair, direction = pair[entry], source[entry] * n_domains + target
+        pair, direction = pair_directions(of_query, of_key, sizes, n_domains, pairs)
         listed = np.unique(direction)
 
         queried, keyed = queries.sizes > 0, keys.sizes > 0
