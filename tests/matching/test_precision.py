@@ -162,7 +162,7 @@ def test_without_pairs_nothing_is_known() -> None:
         ({"kind": "regression"}, "query_target must be numbers"),
         (
             {"query_domain": np.zeros(3, dtype=int)},
-            "query_domain must have one entry for each of the 12 samples, got 3",
+            "query_domain must have 12 rows, got shape",
         ),
         (
             {"kind": "multilabel", "query_target": np.full(12, 0.5), "key_target": np.zeros(15)},

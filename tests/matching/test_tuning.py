@@ -197,12 +197,6 @@ def test_the_result_does_not_depend_on_the_workers():
     assert seen == [(i + 1, len(one.table)) for i in range(len(one.table))]
 
 
-def test_a_bar_is_shown_on_request(capsys):
-    X, domain = samples()
-    tune(X, domain, **SMALL, progress=True)
-    assert capsys.readouterr().out == ""
-
-
 INTERRUPTED = """
 import sys
 import numpy as np

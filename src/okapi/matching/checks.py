@@ -118,11 +118,26 @@ def check_side(
 ) -> Side:
     """Return what is known of the ``n`` queries or keys, checked; ``name`` is "query" or "key"."""
     return Side(
-        _check_domain(to_tensor(domain, f"{name}_domain", device), f"{name}_domain", n),
+        check_domain(domain, f"{name}_domain", n, device),
         None if propensity is None else check_propensity(propensity, f"{name}_propensity", n, device),
         None if outcome is None else check_outcome(outcome, f"{name}_outcome", n, device),
-        None if exact is None else _check_exact(to_tensor(exact, f"{name}_exact", device), f"{name}_exact", n),
+        None if exact is None else _check_exact(exact, f"{name}_exact", n, device),
     )
+
+
+def check_domain(values: Any, name: str, n: int, device: torch.device | None = None) -> Tensor:
+    """Return domains of shape (n,), int64, or sets of them of shape (n, S), bool."""
+    domain = to_tensor(values, name, device)
+    if domain.ndim == 0 or len(domain) != n:
+        raise ValueError(f"{name} must have {n} rows, got shape {tuple(domain.shape)}")
+    if domain.ndim == 2 and domain.dtype == torch.bool:
+        return domain
+    if domain.ndim != 1 or (domain.is_floating_point() and n):
+        raise ValueError(
+            f"{name} must be integers of shape (n,) or booleans of shape (n, S), "
+            f"got {domain.dtype} of shape {tuple(domain.shape)}"
+        )
+    return domain.long()
 
 
 def check_propensity(propensity: ArrayLike, name: str, n: int, device: torch.device | None = None) -> Tensor:
@@ -180,20 +195,8 @@ def _check_domain_has_propensity(name: str, domain: Tensor, propensity: Tensor) 
             )
 
 
-def _check_domain(domain: Tensor, name: str, n: int) -> Tensor:
-    if domain.ndim == 0 or len(domain) != n:
-        raise ValueError(f"{name} must have {n} rows, got shape {tuple(domain.shape)}")
-    if domain.ndim == 2 and domain.dtype == torch.bool:
-        return domain
-    if domain.ndim != 1 or domain.is_floating_point():
-        raise ValueError(
-            f"{name} must be integers of shape (n,) or booleans of shape (n, S), "
-            f"got {domain.dtype} of shape {tuple(domain.shape)}"
-        )
-    return domain.long()
-
-
-def _check_exact(exact: Tensor, name: str, n: int) -> Tensor:
+def _check_exact(values: ArrayLike, name: str, n: int, device: torch.device) -> Tensor:
+    exact = to_tensor(values, name, device)
     if exact.shape != (n,) or exact.is_floating_point():
         raise ValueError(f"{name} must be integers of shape ({n},), got {exact.dtype} of shape {tuple(exact.shape)}")
     return exact.long()

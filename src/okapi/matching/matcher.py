@@ -18,7 +18,7 @@ from okapi.matching.centring import centred_by, domain_means
 from okapi.matching.checks import as_array, check_choice, check_flag, check_propensity, to_tensor
 from okapi.matching.covariates import DISTANCES, Covariates, Metric
 from okapi.matching.diagnostics.attrition import removed
-from okapi.matching.diagnostics.balance import Balance, balance
+from okapi.matching.diagnostics.balance import Balance, Denominator, balance
 from okapi.matching.diagnostics.effect import Effect, effect
 from okapi.matching.diagnostics.precision import MatchPrecision, TargetKind, match_precision
 from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
@@ -226,9 +226,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self,
         matches: Matches | None = None,
         *,
-        denominator: Literal["pooled", "query", "key"] = "pooled",
+        denominator: Denominator = "pooled",
+        max_pairs: int = 100,
     ) -> Balance:
-        """Compare the covariates of matched samples, before and after."""
+        """Compare the covariates of matched samples, before and after; the settings are those of `balance`."""
         matches = self.match() if matches is None else matches
         queries = self._queries(matches)
         return balance(
@@ -241,6 +242,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             denominator=denominator,
             domain_names=[str(name) for name in self.domains_],
             direction=self.direction,
+            max_pairs=max_pairs,
         )
 
     def to_frame(self, matches: Matches | None = None) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from okapi.matching.checks import as_array
+from okapi.matching.checks import check_domain
 from okapi.matching.diagnostics.weights import Floats, Integers, Pairs, sum_by
 
 # With thousands of domains most of the millions of directions are empty: beyond this only those with pairs are listed.
@@ -128,8 +128,10 @@ def memberships(
     sizes : tuple of int
         Number of queries and of keys, n and m.
     """
-    of_query = _domain_array(query_domain, "query_domain", sizes[0])
-    of_key = _domain_array(key_domain, "key_domain", sizes[1])
+    of_query, of_key = (
+        check_domain(domain, name, size).cpu().numpy()
+        for domain, name, size in zip((query_domain, key_domain), ("query_domain", "key_domain"), sizes, strict=True)
+    )
     if of_query.shape[1:] != of_key.shape[1:]:
         raise ValueError(
             f"query_domain and key_domain must agree in kind and width, got shapes {of_query.shape} and {of_key.shape}"
@@ -166,17 +168,6 @@ def position_of(labels: Integers, domain: int) -> int:
     if domain not in labels:
         raise ValueError(f"direction must name domains of the samples, got {domain}; there are {labels[:20].tolist()}")
     return int(np.flatnonzero(labels == domain)[0])
-
-
-def _domain_array(domain: ArrayLike | Tensor, name: str, size: int) -> NDArray[Any]:
-    array = as_array(domain, name)
-    is_set = array.ndim == 2 and array.dtype == bool
-    if not is_set and not (array.ndim == 1 and (array.dtype.kind in "biu" or not array.size)):
-        wanted = "integers of shape (n,) or booleans of shape (n, S)"
-        raise ValueError(f"{name} must be {wanted}, got {array.dtype} of shape {array.shape}")
-    if len(array) != size:
-        raise ValueError(f"{name} must have one entry for each of the {size} samples, got {len(array)}")
-    return array if is_set else array.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

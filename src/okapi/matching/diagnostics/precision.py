@@ -110,9 +110,7 @@ def match_precision(
     {'pairs': 5.0, 'unknown': 0.0, 'precision': 0.4, 'chance': 0.5}
     """
     check_choice("kind", kind, get_args(TargetKind))
-    query, key = (
-        _codes(query_target, key_target) if kind == "classification" else _numbers(query_target, key_target, kind)
-    )
+    query, key = _numbers(query_target, key_target, kind)
     sizes = len(query), len(key)
     of_query, of_key, labels = memberships(query_domain, key_domain, sizes)
     names = name_domains(labels, domain_names)
@@ -133,9 +131,8 @@ def match_precision(
     groups = _of_domains(of_query, known_query, len(labels)), _of_domains(of_key, known_key, len(labels))
     for name, x_query, x_key in _compared(query, key, kind):
         apart = _apart(x_query[pairs.query], x_key[pairs.key], kind)
-        chance = (_chance_unequal if kind == "classification" else _chance_apart)(
-            source, target, groups, x_query, x_key
-        )
+        by_chance = _chance_unequal if kind == "classification" else _chance_apart
+        chance = by_chance(source, target, groups, x_query, x_key)
         if name == "precision":
             apart, chance = 1 - apart, 1 - chance
         column = "chance_sd" if name.endswith("_sd") else "chance"
@@ -215,7 +212,6 @@ def _mean_distance(query: Floats, values: Floats, below: Floats) -> float:
 
 
 def _codes(query: ArrayLike | Tensor, key: ArrayLike | Tensor) -> tuple[Floats, Floats]:
-    """Return classes as numbers from 0, (n, 1) and (m, 1), NaN where they are missing."""
     sides = [_classes(query, "query_target"), _classes(key, "key_target")]
     codes = pd.factorize(pd.concat(sides, ignore_index=True))[0].astype(np.float64)
     codes[codes < 0] = np.nan
@@ -230,7 +226,9 @@ def _classes(target: ArrayLike | Tensor, name: str) -> "pd.Series[Any]":
 
 
 def _numbers(query: ArrayLike | Tensor, key: ArrayLike | Tensor, kind: TargetKind) -> tuple[Floats, Floats]:
-    """Return numbers or labels, (n, d) and (m, d), NaN where they are missing."""
+    """Return targets as numbers, (n, d) and (m, d), NaN where they are missing; classes are numbered from 0, d = 1."""
+    if kind == "classification":
+        return _codes(query, key)
     sides = []
     for name, target in (("query_target", query), ("key_target", key)):
         values = as_array(target, name).astype(np.float64)
