@@ -174,7 +174,7 @@ def test_matches_of_new_samples_speak_of_the_new_samples(two_sites):
         one_way.effect([1.0, 2.0, 3.0])
 
 
-def test_settings_changed_since_fit_are_refused(two_sites):
+def test_settings_changed_since_fit_are_rejected(two_sites):
     x, domain = two_sites
     matcher = CaliperMatcher(k=2).fit(x, domain)
     matcher.match()
@@ -204,7 +204,7 @@ def test_settings_are_checked_even_where_nothing_uses_them(two_sites, settings, 
         CaliperMatcher(**settings).fit(*two_sites)
 
 
-def test_numbers_in_columns_of_objects_are_numbers_and_dates_are_refused(two_sites):
+def test_numbers_in_columns_of_objects_are_numbers_and_dates_are_rejected(two_sites):
     x, domain = two_sites
     frame = pd.DataFrame(x, columns=list("abc"))
     assert pairs(CaliperMatcher().fit(frame.astype(object), domain).match()) == pairs(

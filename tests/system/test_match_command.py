@@ -216,13 +216,13 @@ def test_separable_domains_are_a_note_and_no_matches_are_no_error(tmp_path, caps
     assert "Nothing was matched" in (tmp_path / "m.html").read_text(encoding="utf-8")
 
 
-def test_missing_pictures_are_a_note(tmp_path, capsys):
+def test_missing_images_are_a_note(tmp_path, capsys):
     frame = samples(n=60).assign(picture=[f"{i}.png" for i in range(60)])
     for path in frame.picture[5:]:
         Image.new("RGB", (4, 4)).save(tmp_path / path)
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", "--id", "name", "--image", "picture"]) == 0
-    assert f"Note: 5 of 60 pictures are missing, the first is {tmp_path / '0.png'}" in capsys.readouterr().out
+    assert f"Note: 5 of 60 images are missing, the first is {tmp_path / '0.png'}" in capsys.readouterr().out
 
 
 # The page
@@ -266,7 +266,7 @@ def test_the_page_sorts_filters_and_shows_pictures(tmp_path, browser):
     assert troubles == []
 
 
-# What is refused: exit code 2, one paragraph that names the file or the option, nothing written
+# What is rejected: exit code 2, one paragraph that names the file or the option, nothing written
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ def inputs(tmp_path_factory) -> Path:
     return folder
 
 
-REFUSED = {
+REJECTED = {
     "good.csv --domain sites": r"good\.csv has no column 'sites', did you mean 'site'\?",
     "good.csv --domain site --columns agee": "has no column 'agee', did you mean 'age'",
     "good.csv --domain site --columns age --exact age": "--exact and columns both name",
@@ -323,7 +323,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
+@pytest.mark.parametrize("words", REJECTED)
 def test_bad_input_is_named_and_nothing_is_written(inputs, tmp_path, capsys, words):
     name, *options = words.split()
     outputs = ["--out", str(tmp_path / "m.csv"), "--report", str(tmp_path / "m.html")]
@@ -337,12 +337,12 @@ def test_bad_input_is_named_and_nothing_is_written(inputs, tmp_path, capsys, wor
     message = errors.splitlines()[-1]
     assert (code, out) == (2, "")
     assert message.startswith("okapi")
-    assert re.search(REFUSED[words], message)
+    assert re.search(REJECTED[words], message)
     assert "Traceback" not in errors
     assert files(tmp_path) == set()
 
 
-def test_bad_outputs_are_refused_before_the_table_is_read(inputs, tmp_path, capsys):
+def test_bad_outputs_are_rejected_before_the_table_is_read(inputs, tmp_path, capsys):
     good = str(inputs / "good.csv")
     (tmp_path / "same.csv").hardlink_to(good)
     for option, path, words in (
@@ -359,7 +359,7 @@ def test_bad_outputs_are_refused_before_the_table_is_read(inputs, tmp_path, caps
         assert "Reading" not in errors
 
 
-def test_the_executable_refuses_likewise(inputs, tmp_path):
+def test_the_executable_rejects_likewise(inputs, tmp_path):
     found = okapi("match", inputs / "good.csv", "--domain", "site", "--std-calliper", 1, check=False)
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr == (
@@ -438,7 +438,7 @@ def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
     assert len(set(pd.read_csv(tmp_path / "m.csv")["query"])) == tuning.table.matched_queries[0]
 
 
-def test_tune_refuses_bad_grids(tmp_path, capsys):
+def test_tune_rejects_bad_grids(tmp_path, capsys):
     samples().to_csv(tmp_path / "t.csv", index=False)
     for options, words in (
         (["--std-caliper", "0.1", "0"], "--std-caliper must be a positive number"),

@@ -159,30 +159,27 @@ class Admissible:
         return std * variance.mean().sqrt()
 
     def _window_thresholds(self, std: float, variance: Tensor | None) -> dict[tuple[int, int], Tensor]:
+        if variance is not None:
+            return dict.fromkeys(((0, 1), (1, 0)), std * variance.sqrt())
         of_queries = group_variance(self.query_score[self.query_rows], self.query.domain[self.query_rows], 2)
         of_keys = group_variance(self.key_score[self.key_rows], self.key.domain[self.key_rows], 2)
-        pooled = {(a, b): (of_queries[a] + of_keys[b]) / 2 for a, b in ((0, 1), (1, 0))}
-        return {pair: std * (v if variance is None else variance).sqrt() for pair, v in pooled.items()}
+        return {(a, b): std * ((of_queries[a] + of_keys[b]) / 2).sqrt() for a, b in ((0, 1), (1, 0))}
 
     def _score_caliper(self, std: float, variance: Tensor | None) -> ScoreCaliper:
+        """Return the thresholds by domains of query and key, for the scores of the one and of the other domain."""
         n_domains = self.query_score.shape[1]
         query_domain, key_domain = self.query.domain[self.query_rows], self.key.domain[self.key_rows]
         present, group = query_domain.unique(return_inverse=True)
         if variance is None:
             of_queries = group_variance(self.query_score[self.query_rows], group, len(present))
             of_keys = group_variance(columns(self.key_score[self.key_rows], present), key_domain, n_domains).T
-            own = group_variance(self.key_score[self.key_rows, key_domain], key_domain, n_domains)
-            query_domains = of_queries.gather(1, present[:, None])
+            of_key_domain = group_variance(self.key_score[self.key_rows, key_domain], key_domain, n_domains)
+            of_query_score = (of_queries.gather(1, present[:, None]) + of_keys) / 2
+            of_key_score = (of_queries + of_key_domain) / 2
         else:
-            of_queries, of_keys, own, query_domains = (
-                variance,
-                variance[present, None],
-                variance,
-                variance[present, None],
-            )
-        of_query = std * ((query_domains + of_keys) / 2).sqrt().expand(-1, n_domains)
-        of_key = std * ((of_queries + own) / 2).sqrt().expand(len(present), -1)
-        return ScoreCaliper(present, of_query, of_key)
+            of_query_score, of_key_score = variance[present, None], variance
+        of_query, of_key = std * of_query_score.sqrt(), std * of_key_score.sqrt()
+        return ScoreCaliper(present, of_query.expand(-1, n_domains), of_key.expand(len(present), -1))
 
     def plan(self, width: int, query_rows: Tensor | None = None, key_rows: Tensor | None = None) -> Plan:
         """Arrange the search of vectors with ``width`` columns among the admissible rows, or among some of them."""

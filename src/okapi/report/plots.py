@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 BLUE = "#1f83c4"
 ORANGE = "#d55e00"
-INK = "#777777"  # as far from white as from black; to_svg() makes it the colour of the page's text
-WIDTH = 4.2  # inches: 400 pixels on a page
+INK = "#777777"  # as far from white as from black; to_svg() makes it the colour of the report's text
+WIDTH = 4.2  # inches: 400 pixels in a report
 MAX_NAME = 24
 
 
@@ -57,9 +57,9 @@ def short_name(name: Any) -> str:
 
 
 def to_svg(figure: "Figure") -> str:
-    """Return a figure as an ``<svg>`` element to put into a page.
+    """Return a figure as an ``<svg>`` element to put into a report.
 
-    The same figure gives the same text. Letters stay letters, in the page's own colour, and the figure's label is
+    The same figure gives the same text. Letters stay letters, in the report's colour, and the figure's label is
     what a screen reader says.
     """
     from matplotlib import rc_context
@@ -69,7 +69,7 @@ def to_svg(figure: "Figure") -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
-    # What would reach beyond the figure: rules for all elements of the page, and names of groups that figures share.
+    # What would reach beyond the figure: rules for all elements of the report, and names of groups that figures share.
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)
     label = escape(str(figure.get_label()), quote=True)

@@ -107,13 +107,13 @@ def as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def missing_pictures(table: Table) -> list[str]:
-    """Return a note on files of pictures that do not exist, if there are any."""
+def missing_images(table: Table) -> list[str]:
+    """Return a note on files of images that do not exist, if there are any."""
     named = [] if table.images is None else [path for path in table.images if path]
     missing = [path for path in named if not Path(path).is_file()]
     if not missing:
         return []
-    return [f"{len(missing):,} of {len(named):,} pictures are missing, the first is {missing[0]}"]
+    return [f"{len(missing):,} of {len(named):,} images are missing, the first is {missing[0]}"]
 
 
 def print_read(console: Console, table: Table) -> None:
