@@ -166,29 +166,26 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         """
         self.check_settings()
         self._settings = self.get_params(deep=False)
-        self.covariates_, self._exact = self._columns(X, reset=True)
+        self.covariates_, exact = self._columns(X, reset=True)
         self.covariate_names_ = self._covariates.names
-        self._ids = ids_of(X)
         n = len(self.covariates_)
         self.domains_ = distinct_domains(domain, n)
         if self.estimand != "both" and len(self.domains_) != 2:
             raise ValueError(f"estimand={self.estimand!r} needs two domains, got {len(self.domains_)}")
         self.domain_ = domain_codes(domain, self.domains_, n)
         self._encoder = None if self.outcome_caliper is None else OutcomeEncoder(outcome, n)
-        self._outcome = None if self._encoder is None else self._encoder.encode(outcome, n)
         self._matches: Matches | None = None
         self._model: Propensity | None = None
-        self._scores: Array | None = None
+        self._samples = self._with_outcome(Samples(self.covariates_, self.domain_, exact, ids_of(X)), outcome)
         if propensity_scores is not None:
-            self._scores = self._given_scores(propensity_scores, n)
+            self._samples = self._samples._replace(propensity=self._given_scores(propensity_scores, n))
         elif self.needs_propensity():
             self._estimate_propensity()
         if self.distance != "propensity":
             group = np.unique(self.domain_, axis=0, return_inverse=True)[1].reshape(-1)
             self._metric = Metric(self.distance, self.covariates_, group, self._covariates)
-        vectors = self._to_vectors(self.covariates_, self._scores)
-        self._means = domain_means(vectors, torch.from_numpy(self.domain_)) if self.centre else None
-        self._vectors = self._centred(vectors, self.domain_)
+        self._means: Tensor | None = None
+        self._vectors = self._to_vectors(self._samples)
         return self
 
     def match(
@@ -210,16 +207,15 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self._check_unchanged()
         if X is None:
             if self._matches is None:
-                self._matches = self._match(self._vectors, self._fitted())
+                self._matches = self._match(self._vectors, self._samples)
             return self._matches
         if domain is None:
             raise ValueError("domain is needed with X")
-        numbers, exact = self._columns(X, reset=False)
-        codes = domain_codes(domain, self.domains_, len(numbers))
-        scores = self._new_scores(numbers, propensity_scores)
-        encoded = None if self._encoder is None else self._encoder.encode(outcome, len(numbers))
-        queries = Samples(numbers, codes, scores, encoded, exact, ids_of(X))
-        matches = self._match(self._centred(self._to_vectors(numbers, scores), codes), queries)
+        covariates, exact = self._columns(X, reset=False)
+        codes = domain_codes(domain, self.domains_, len(covariates))
+        queries = self._with_outcome(Samples(covariates, codes, exact, ids_of(X)), outcome)
+        queries = queries._replace(propensity=self._new_scores(covariates, propensity_scores))
+        matches = self._match(self._to_vectors(queries), queries)
         return NewMatches(matches.query, matches.key, matches.distance, queries)
 
     def balance(
@@ -230,8 +226,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         max_pairs: int = 100,
     ) -> Balance:
         """Compare the covariates of matched samples, before and after; the settings are those of `balance`."""
-        matches = self.match() if matches is None else matches
-        queries = self._queries(matches)
+        matches, queries = self._matched(matches)
         return balance(
             queries.covariates,
             self.covariates_,
@@ -247,24 +242,22 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     def to_frame(self, matches: Matches | None = None) -> pd.DataFrame:
         """Return one row per pair, with the index of a DataFrame, fitted or matched, as ids."""
-        matches = self.match() if matches is None else matches
-        return matches.to_frame(self._queries(matches).ids, self._ids)
+        matches, queries = self._matched(matches)
+        return matches.to_frame(queries.ids, self._samples.ids)
 
     def weights(self, matches: Matches | None = None) -> Array:
         """Return the matching weight of every sample fitted, shape (n,): as a query and as a key together.
 
         Where new samples were matched, as a key.
         """
-        matches = self.match() if matches is None else matches
-        as_query, as_key = self._weights(matches)
+        matches, queries = self._matched(matches)
+        as_query, as_key = matching_weights(matches, len(queries.covariates), len(self.covariates_))
         return as_key if isinstance(matches, NewMatches) else as_query + as_key
 
     def effective_sample_size(self, matches: Matches | None = None) -> float:
         """Return the effective number of keys: far below their count where few keys serve many queries."""
-        return effective_sample_size(self._weights(self.match() if matches is None else matches)[1])
-
-    def _weights(self, matches: Matches) -> tuple[Array, Array]:
-        return matching_weights(matches, len(self._queries(matches).covariates), len(self.covariates_))
+        matches, queries = self._matched(matches)
+        return effective_sample_size(matching_weights(matches, len(queries.covariates), len(self.covariates_))[1])
 
     def effect(self, outcome: ArrayLike, matches: Matches | None = None) -> Effect:
         """Return the difference of the mean outcome between queries and their keys; needs one direction.
@@ -278,12 +271,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             raise ValueError('effect needs estimand="att" or "atc", with "both" queries and keys are the same samples')
         if isinstance(matches, NewMatches):
             raise ValueError("matches must be of the samples fitted, whose outcome is given; got those of new samples")
-        if len(np.asarray(outcome)) != len(self.covariates_):
-            raise ValueError(
-                f"outcome must have a value for each of the {len(self.covariates_)} samples fitted, "
-                f"got {len(np.asarray(outcome))}"
-            )
-        return effect(outcome, matches=self.match() if matches is None else matches)
+        n, n_fitted = len(np.asarray(outcome)), len(self.covariates_)
+        if n != n_fitted:
+            raise ValueError(f"outcome must have a value for each of the {n_fitted} samples fitted, got {n}")
+        return effect(outcome, matches=self._matched(matches)[0])
 
     def precision(
         self,
@@ -304,13 +295,13 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         query_target : optional
             Targets of the queries, where new samples were matched.
         """
-        matches = self.match() if matches is None else matches
+        matches, queries = self._matched(matches)
         if query_target is None and isinstance(matches, NewMatches):
             raise ValueError("query_target is needed with matches of new samples")
         return match_precision(
             target if query_target is None else query_target,
             target,
-            query_domain=self._queries(matches).domain,
+            query_domain=queries.domain,
             key_domain=self.domain_,
             matches=matches,
             kind=kind,
@@ -319,8 +310,8 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     def removed(self, matches: Matches | None = None) -> pd.DataFrame:
         """Return what each rule left: queries, keys and pairs, step by step, with the thresholds in use."""
-        matches = self.match() if matches is None else matches
-        query, key = sides_of(self._queries(matches), self._fitted())
+        matches, queries = self._matched(matches)
+        query, key = sides_of(queries, self._samples)
         unit = "" if self._encoder is None else self._encoder.unit
         return removed(self._calipers(), query, key, matches, list(self.domains_), self.exact or (), unit)
 
@@ -333,10 +324,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     def propensity_(self) -> Array:
         """Propensities of the samples fitted."""
         check_is_fitted(self)
-        if self._scores is None:
+        if self._samples.propensity is None:
             self._estimate_propensity()
-        assert self._scores is not None
-        return self._scores
+        assert self._samples.propensity is not None
+        return self._samples.propensity
 
     def check_settings(self) -> None:
         """Raise what `fit` would raise of the settings, without any data."""
@@ -414,7 +405,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     def _new_scores(self, numbers: Array, given: ArrayLike | None) -> Array | None:
         if given is not None:
             return self._given_scores(given, len(numbers))
-        if self._scores is None:
+        if self._samples.propensity is None:
             return None
         if self._model is None:
             raise ValueError("propensity_scores is needed with X, because scores were given in fit")
@@ -422,21 +413,29 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     def _estimate_propensity(self) -> None:
         self._model = Propensity(self.propensity, temperature=self.temperature).fit(self.covariates_, self.domain_)
-        self._scores = self._model.scores(self.covariates_)
+        self._samples = self._samples._replace(propensity=self._model.scores(self.covariates_))
 
-    def _to_vectors(self, numbers: Array, scores: Array | None) -> Tensor:
-        """Return vectors whose Euclidean distance is the one asked for, before they are centred."""
-        if self.distance != "propensity":
-            return to_tensor(self._metric.vectors(numbers), "X")
-        assert scores is not None
-        scaled = on_scale(to_tensor(scores, "propensity_scores"), self.caliper_scale)
-        return scaled.reshape(len(scores), -1)
+    def _with_outcome(self, samples: Samples, outcome: ArrayLike | Tensor | None) -> Samples:
+        if self._encoder is None:
+            return samples
+        return samples._replace(outcome=self._encoder.encode(outcome, len(samples.covariates)))
 
-    def _centred(self, vectors: Tensor, codes: Array) -> Tensor:
-        return vectors if self._means is None else centred_by(self._means, vectors, torch.from_numpy(codes))
+    def _to_vectors(self, samples: Samples) -> Tensor:
+        """Return vectors whose Euclidean distance is compared; `fit` comes first, so the means are of its samples."""
+        if self.distance == "propensity":
+            assert samples.propensity is not None
+            scaled = on_scale(to_tensor(samples.propensity, "propensity_scores"), self.caliper_scale)
+            return scaled.reshape(len(scaled), -1)
+        vectors = to_tensor(self._metric.vectors(samples.covariates), "X")
+        if not self.centre:
+            return vectors
+        domain = torch.from_numpy(samples.domain)
+        if self._means is None:
+            self._means = domain_means(vectors, domain)
+        return centred_by(self._means, vectors, domain)
 
     def _match(self, vectors: Tensor, queries: Samples) -> Matches:
-        query, key = sides_of(queries, self._fitted())
+        query, key = sides_of(queries, self._samples)
         matches = caliper_nn(
             vectors,
             self._vectors,
@@ -455,9 +454,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             return matches
         return replace(matches, distance=torch.from_numpy(self._metric.report(matches.distance.numpy())))
 
-    def _queries(self, matches: Matches) -> Samples:
-        """Return the samples that were matched: the new ones, or those fitted."""
-        return matches.queries if isinstance(matches, NewMatches) else self._fitted()
-
-    def _fitted(self) -> Samples:
-        return Samples(self.covariates_, self.domain_, self._scores, self._outcome, self._exact, self._ids)
+    def _matched(self, matches: Matches | None) -> tuple[Matches, Samples]:
+        """Return the matches, by default those of the samples fitted, and the samples that were their queries."""
+        matches = self.match() if matches is None else matches
+        return matches, matches.queries if isinstance(matches, NewMatches) else self._samples

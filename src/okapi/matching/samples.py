@@ -20,16 +20,16 @@ CHECKED = 2**23  # numbers checked at a time
 class Samples(NamedTuple):
     """Samples as a matcher sees them.
 
-    Covariates (n, p); numbers of domains (n,) or sets of them (n, S); propensities and outcomes that the calipers
-    compare; the columns that must be equal within a pair; ids (n,).
+    Covariates (n, p); numbers of domains (n,) or sets of them (n, S); the columns that must be equal within a pair; ids
+    (n,); propensities and outcomes that the calipers compare.
     """
 
     covariates: Array
     domain: Array
-    propensity: Array | None
-    outcome: Tensor | None
     exact: pd.DataFrame | None
     ids: Array | None
+    propensity: Array | None = None
+    outcome: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
