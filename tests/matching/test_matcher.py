@@ -1,5 +1,8 @@
 """CaliperMatcher: scikit-learn's conventions, its options against brute force, and errors."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -601,3 +604,9 @@ def test_pairs_of_many_domains_are_counted_exactly(seed, n_domains, grid):
     matcher = CaliperMatcher(k=len(domain), std_caliper=1.0, caliper_sd="all", allow_fewer=True)
     table = matcher.fit(rng.normal(size=(len(domain), 2)), domain, propensity_scores=scores).removed()
     assert table["pairs"].iloc[-2] == table["pairs"].iloc[-1]
+
+
+def test_matching_imports_no_matplotlib():
+    program = "import sys, okapi.matching; print('matplotlib' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out == "False\n"
