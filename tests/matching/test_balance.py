@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
-from okapi.matching import Matches, directions
-from okapi.matching.balance import balance
+from okapi.matching import Matches
+from okapi.matching.diagnostics import directions
+from okapi.matching.diagnostics.balance import balance
 
 STATISTICS = ["mean_query", "mean_key", "smd", "variance_ratio", "ks", "overlap"]
 COLUMNS = [f"{name}_{when}" for name in STATISTICS for when in ("before", "after")]
@@ -309,7 +310,7 @@ def test_the_table_holds_the_worst_directions(max_pairs: int) -> None:
         ({"keys": np.zeros((5, 3)), "key_domain": np.zeros(5, int)}, "matches.key must hold rows of the 5 keys"),
         ({"query_domain": np.zeros(60)}, "query_domain must be integers of shape"),
         ({"key_domain": np.zeros((60, 2), int)}, "key_domain must be integers of shape"),
-        ({"key_domain": np.zeros(59, int)}, "key_domain must have one entry for each of the 60 samples, got 59"),
+        ({"key_domain": np.zeros(59, int)}, "key_domain must have 60 rows, got shape"),
         ({"key_domain": np.zeros((60, 2), bool)}, "query_domain and key_domain must agree in kind and width"),
         ({"denominator": "treated"}, r"denominator must be one of .*, got 'treated'"),
         ({"names": ["age"]}, "names must name each of the 3 covariates, got 1"),

@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from okapi.nn.centring import PRIOR, centred
 from torch.nn.functional import one_hot
 
 from okapi.matching import caliper_nn
+from okapi.matching.centring import PRIOR, centred
 from okapi.nn import CrossDomainConsistency
 
 

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from okapi.matching import Matches
-from okapi.matching.effect import Effect, effect
+from okapi.matching.diagnostics.effect import Effect, effect
 
 N_QUERIES, N_KEYS = 40, 60
 

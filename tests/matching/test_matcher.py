@@ -1,5 +1,8 @@
 """CaliperMatcher: scikit-learn's conventions, its options against brute force, and errors."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +14,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from okapi.matching import CaliperMatcher, balance, caliper_nn, greedy
+from okapi.matching.centring import PRIOR
 from okapi.matching.propensity import at_temperature
 
 EXPECTED_FAILURES = {"check_fit_score_takes_y": "the second argument of fit is the domain, not a target"}
@@ -64,6 +68,40 @@ def test_match_is_caliper_nn_on_the_fitted_samples(sites):
     assert 0 < len(expected) < 150
     assert pairs(matcher.match()) == pairs(expected)
     assert pairs(matcher.match(x, domain)) == pairs(expected)
+
+
+def test_exact_codes_and_no_replacement_in_caliper_nn(sites):
+    x, domain = sites
+    ward = np.arange(150) % 4
+    settings = {"k": 2, "std_caliper": 0.5, "caliper_sd": "all", "replace": False, "allow_fewer": True}
+    matcher = CaliperMatcher(**settings, exact=[3]).fit(np.column_stack([x, ward]), domain)
+    codes, score = matcher.domain_, matcher.propensity_
+    sides = {"domain": codes, "propensity": score, "exact": ward}
+    both = {f"{side}_{name}": torch.from_numpy(value) for name, value in sides.items() for side in ("query", "key")}
+    found = caliper_nn(x, x, **both, **settings)
+    assert len(found) > 50
+    assert pairs(found) == pairs(matcher.match())
+    assert (ward[found.query, None] == ward[found.key])[found.key.numpy() >= 0].all()
+    closest = caliper_nn(x, x, **both, **settings, order="closest")
+    assert pairs(closest) != pairs(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"query_exact": np.zeros(150, int)}, "query_exact and key_exact must be given together"),
+        ({"query_exact": np.zeros(150), "key_exact": np.zeros(150)}, r"query_exact must be integers of shape \(150,\)"),
+        ({"replace": False, "order": "largest"}, 'query_propensity is needed by order="largest", got None'),
+        ({"order": "random"}, "order must be one of"),
+        ({"caliper_sd": "treated"}, "caliper_sd must be one of"),
+        ({"allow_fewer": None}, "allow_fewer must be True or False, got None"),
+        ({"direction": (0, 7), "query_domain": np.eye(150, 3) > 0, "key_domain": np.eye(150, 3) > 0}, "in \\[0, 2\\]"),
+    ],
+)
+def test_bad_settings_of_caliper_nn_are_named(sites, settings, message):
+    codes = np.unique(sites[1], return_inverse=True)[1]
+    with pytest.raises((ValueError, TypeError), match=message):
+        caliper_nn(sites[0], sites[0], **{"query_domain": codes, "key_domain": codes} | settings)
 
 
 def test_clone_keeps_the_settings_and_nothing_else(two_sites):
@@ -139,7 +177,7 @@ def test_matches_of_new_samples_speak_of_the_new_samples(two_sites):
         one_way.effect([1.0, 2.0, 3.0])
 
 
-def test_settings_changed_since_fit_are_refused(two_sites):
+def test_settings_changed_since_fit_are_rejected(two_sites):
     x, domain = two_sites
     matcher = CaliperMatcher(k=2).fit(x, domain)
     matcher.match()
@@ -151,6 +189,7 @@ def test_settings_changed_since_fit_are_refused(two_sites):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"centre": "domain"}, "centre must be True or False, got 'domain'"),
         ({"replace": "no"}, "replace must be True or False, got 'no'"),
         ({"two_way": None}, "two_way must be True or False, got None"),
         ({"allow_fewer": 1}, "allow_fewer must be True or False, got 1"),
@@ -168,7 +207,7 @@ def test_settings_are_checked_even_where_nothing_uses_them(two_sites, settings, 
         CaliperMatcher(**settings).fit(*two_sites)
 
 
-def test_numbers_in_columns_of_objects_are_numbers_and_dates_are_refused(two_sites):
+def test_numbers_in_columns_of_objects_are_numbers_and_dates_are_rejected(two_sites):
     x, domain = two_sites
     frame = pd.DataFrame(x, columns=list("abc"))
     assert pairs(CaliperMatcher().fit(frame.astype(object), domain).match()) == pairs(
@@ -213,6 +252,48 @@ def test_cosine_is_one_minus_the_cosine(two_sites):
     similarity[domain[:, None] == domain] = -2
     np.testing.assert_array_equal(matches.key[:, 0], similarity.argmax(1))
     np.testing.assert_allclose(matches.distance[:, 0], 1 - similarity.max(1), atol=1e-12)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    distance=st.sampled_from(["euclidean", "cosine"]),
+    n_domains=st.integers(2, 4),
+    sets=st.booleans(),
+)
+def test_centred_vectors_are_compared_from_the_mean_of_their_domain(seed, distance, n_domains, sets):
+    """Against brute force, for the samples fitted and for new ones, which are centred by the means of the fitted."""
+    rng = np.random.default_rng(seed)
+    n, m = 25, 10
+    shift = 5 * rng.normal(size=(n_domains, 3))
+    number = np.append(np.arange(n_domains), rng.integers(0, n_domains, n + m - n_domains))
+    member = number[:, None] == np.arange(n_domains)
+    if sets:
+        member |= rng.random(member.shape) < 0.2
+        member[np.arange(n_domains), np.arange(n_domains) - 1] = False  # no label of all
+    x = rng.normal(size=(n + m, 3)) + member @ shift
+    matcher = CaliperMatcher(distance=distance, centre=True, allow_fewer=True, k=2)
+    domain = member if sets else np.array(["d", "a", "c", "b"])[number]
+    matcher.fit(x[:n], domain[:n])
+
+    start = x / np.linalg.norm(x, axis=1, keepdims=True) if distance == "cosine" else x
+    fitted = start[:n]
+    means = [(fitted[of].sum(0) + PRIOR * fitted.mean(0)) / (of.sum() + PRIOR) for of in member[:n].T]
+    centre = np.array([np.mean([means[label] for label in np.flatnonzero(row)], axis=0) for row in member])
+    unit = (start - centre) / np.linalg.norm(start - centre, axis=1, keepdims=True)
+    apart = np.linalg.norm(unit[:, None] - unit[:n], axis=2)
+    apart = apart**2 / 2 if distance == "cosine" else apart
+    apart[(member[:, None] & member[:n]).any(2)] = np.inf
+    for matches, rows in ((matcher.match(), apart[:n]), (matcher.match(x[n:], domain[n:]), apart[n:])):
+        expected = np.sort(rows, axis=1)[:, :2]
+        matched = np.isfinite(expected[:, 0])
+        assert matches.query.tolist() == np.flatnonzero(matched).tolist()
+        np.testing.assert_allclose(matches.distance.numpy(), expected[matched], atol=1e-9)
+    np.testing.assert_array_equal(matcher.covariates_, x[:n])
+
+
+def test_the_samples_fitted_match_alike_when_they_come_as_new(sites):
+    matcher = CaliperMatcher(centre=True, k=3).fit(*sites)
+    assert pairs(matcher.match(*sites)) == pairs(matcher.match())
 
 
 def test_propensity_distance_compares_scores_on_the_scale_asked_for(two_sites):
@@ -453,6 +534,7 @@ def test_effect_needs_one_direction(two_sites):
         ({"std_caliper": -1}, "std_caliper must be a positive number, got -1"),
         ({"caliper_sd": "treated"}, "caliper_sd must be one of"),
         ({"distance": "manhattan"}, "distance must be one of"),
+        ({"centre": True, "distance": "mahalanobis"}, "centre needs one of the distances"),
         ({"estimand": "ate"}, "estimand must be one of"),
         ({"order": "random"}, "order must be one of"),
         ({"temperature": 0, "std_caliper": 0.2}, "temperature must be a positive number, got 0"),
@@ -522,3 +604,9 @@ def test_pairs_of_many_domains_are_counted_exactly(seed, n_domains, grid):
     matcher = CaliperMatcher(k=len(domain), std_caliper=1.0, caliper_sd="all", allow_fewer=True)
     table = matcher.fit(rng.normal(size=(len(domain), 2)), domain, propensity_scores=scores).removed()
     assert table["pairs"].iloc[-2] == table["pairs"].iloc[-1]
+
+
+def test_matching_imports_no_matplotlib():
+    program = "import sys, okapi.matching; print('matplotlib' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out == "False\n"

@@ -123,19 +123,19 @@ def test_removed_names_the_caliper_and_balance_before_is_that_without_it(patient
 def test_precision_is_that_of_the_matches(patients):
     x, site, outcome = patients
     matcher = CaliperMatcher(k=3).fit(x, site)
-    found = matcher.precision(outcome, kind="numbers")
+    found = matcher.precision(outcome, kind="regression")
     codes = (site == "b").astype(int)
     expected = match_precision(
-        outcome, outcome, query_domain=codes, key_domain=codes, matches=matcher.match(), kind="numbers"
+        outcome, outcome, query_domain=codes, key_domain=codes, matches=matcher.match(), kind="regression"
     )
     assert found.overall == expected.overall
     assert found.table.query_domain.tolist() == ["a", "b"]
-    assert found.figure < found.chance
-    tight = CaliperMatcher(k=3, outcome_caliper=0.1).fit(x, site, outcome=outcome).precision(outcome, kind="numbers")
+    assert found.value < found.chance
+    tight = CaliperMatcher(k=3, outcome_caliper=0.1).fit(x, site, outcome=outcome).precision(outcome, kind="regression")
     assert tight.table.difference.max() <= 0.1 * outcome.std(ddof=1)
 
     new = matcher.match(x[:7] + 0.01, np.repeat("a", 7))
-    of_new = matcher.precision(outcome, new, kind="numbers", query_target=outcome[:7])
+    of_new = matcher.precision(outcome, new, kind="regression", query_target=outcome[:7])
     apart = np.abs(outcome[new.query.numpy(), None] - outcome[new.key.numpy()])
     assert of_new.overall["difference"] == pytest.approx(apart.mean())
     assert of_new.table.key_domain.tolist() == ["b"]

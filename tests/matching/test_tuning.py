@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
-from okapi.matching.tuning import SETTINGS, Tuning, pareto_front, pareto_plot, settings_of, tune
+from okapi.matching.diagnostics.tuning import SETTINGS, Tuning, pareto_front, settings_of, tune
+from okapi.report.matching_plots import pareto_plot
 
 SMALL = {"fixed_caliper": [None, 0.8], "std_caliper": [None, 0.2], "temperature": [1.0, 1.7], "k": [1, 3]}
 
@@ -196,16 +197,11 @@ def test_the_result_does_not_depend_on_the_workers():
     assert seen == [(i + 1, len(one.table)) for i in range(len(one.table))]
 
 
-def test_a_bar_is_shown_on_request(capsys):
-    X, domain = samples()
-    tune(X, domain, **SMALL, progress=True)
-    assert capsys.readouterr().out == ""
-
-
 INTERRUPTED = """
 import sys
 import numpy as np
-from okapi.matching.tuning import tune
+from okapi.matching.diagnostics.tuning import tune
+from okapi.report.matching_plots import pareto_plot
 
 def tell(done, total):
     print(done, flush=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from okapi.matching import Matches
-from okapi.matching.weights import effective_sample_size, matching_weights, pair_weights
+from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights, pair_weights
 
 N_QUERIES, N_KEYS = 8, 6
 

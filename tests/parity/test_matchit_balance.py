@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from okapi.matching import Matches
-from okapi.matching.balance import balance
-from okapi.matching.effect import effect
-from okapi.matching.weights import effective_sample_size, matching_weights
+from okapi.matching.diagnostics.balance import balance
+from okapi.matching.diagnostics.effect import effect
+from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
 
 CASES = [
     "A_nn1_default",

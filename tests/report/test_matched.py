@@ -83,9 +83,9 @@ def test_the_prognostic_caliper_takes_labels_of_train_and_predictions_of_unlabel
     )
     sure = 50 * torch.nn.functional.one_hot(encoded.dataset.target[torch.from_numpy(encoded.rows)], 3).float()
     found = match_encoded(replace(encoded, predictions=sure))
-    assert make_gallery(encoded, found).precision.figure == 1.0
+    assert make_gallery(encoded, found).precision.value == 1.0
     wrong = match_encoded(replace(encoded, predictions=sure.roll(1, 1)))  # of train it is not looked at
-    assert make_gallery(encoded, wrong).precision.figure == 0.0
+    assert make_gallery(encoded, wrong).precision.value == 0.0
 
 
 def test_methods_that_match_nothing_and_empty_calipers_still_show_neighbours():

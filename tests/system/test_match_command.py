@@ -17,7 +17,7 @@ from tests.data.test_tables import sparse_npz
 from okapi.cli import main
 from okapi.data import read_table
 from okapi.matching import CaliperMatcher
-from okapi.matching.tuning import tune
+from okapi.matching.diagnostics.tuning import tune
 
 OKAPI = str(Path(sys.executable).with_name("okapi"))
 LONG = "a hospital whose name is much longer than any column of a terminal that is eighty characters wide"
@@ -61,7 +61,7 @@ def test_csv_with_ids_exact_columns_and_a_target(tmp_path, capsys):
     outcome = frame.set_index("name").outcome
     equal = (outcome[expected["query"]].to_numpy() == outcome[expected["key"]].to_numpy()).mean()
     assert f"Pairs with equal targets: {equal:.1%}; " in out
-    precision = matcher.precision(frame.outcome, kind="classes").table.iloc[0]
+    precision = matcher.precision(frame.outcome, kind="classification").table.iloc[0]
     cells = rf"{int(precision.pairs)} +{precision.precision:.1%} +{precision.chance:.1%}"
     assert re.search(rf"south → north +{cells}\n", out)
     assert "240 samples of 2 domains, 3 covariates" in out
@@ -175,6 +175,20 @@ def test_npz_with_given_propensities_prints_without_writing(tmp_path, capsys):
     assert files(tmp_path) == {"t.npz"}
 
 
+def test_centred_vectors_as_the_matcher_centres_them_and_the_report_says_so(tmp_path, capsys):
+    frame = samples(domains=3)
+    X = frame[["age", "dose", "weight"]].to_numpy()
+    np.savez(tmp_path / "t.npz", X=X, site=frame.site.to_numpy(str))
+    words = ["--domain", "site", "--centre", "--distance", "cosine", "--k", "2"]
+    files_ = ["--out", str(tmp_path / "m.csv"), "--report", str(tmp_path / "m.html")]
+    assert main(["match", str(tmp_path / "t.npz"), *words, *files_]) == 0
+    expected = CaliperMatcher(k=2, distance="cosine", centre=True).fit(X, frame.site).to_frame()
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected, check_dtype=False)
+    note = "Vectors were centred by the mean of their domain before the distance"
+    assert note in capsys.readouterr().out
+    assert note in (tmp_path / "m.html").read_text(encoding="utf-8")
+
+
 def test_nothing_is_cut_where_the_output_is_a_file(tmp_path):
     frame = samples().replace({"north": f"{LONG} 1", "south": f"{LONG} 2"})
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -202,13 +216,13 @@ def test_separable_domains_are_a_note_and_no_matches_are_no_error(tmp_path, caps
     assert "Nothing was matched" in (tmp_path / "m.html").read_text(encoding="utf-8")
 
 
-def test_missing_pictures_are_a_note(tmp_path, capsys):
+def test_missing_images_are_a_note(tmp_path, capsys):
     frame = samples(n=60).assign(picture=[f"{i}.png" for i in range(60)])
     for path in frame.picture[5:]:
         Image.new("RGB", (4, 4)).save(tmp_path / path)
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", "--id", "name", "--image", "picture"]) == 0
-    assert f"Note: 5 of 60 pictures are missing, the first is {tmp_path / '0.png'}" in capsys.readouterr().out
+    assert f"Note: 5 of 60 images are missing, the first is {tmp_path / '0.png'}" in capsys.readouterr().out
 
 
 # The page
@@ -252,7 +266,7 @@ def test_the_page_sorts_filters_and_shows_pictures(tmp_path, browser):
     assert troubles == []
 
 
-# What is refused: exit code 2, one paragraph that names the file or the option, nothing written
+# What is rejected: exit code 2, one paragraph that names the file or the option, nothing written
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +289,7 @@ def inputs(tmp_path_factory) -> Path:
     return folder
 
 
-REFUSED = {
+REJECTED = {
     "good.csv --domain sites": r"good\.csv has no column 'sites', did you mean 'site'\?",
     "good.csv --domain site --columns agee": "has no column 'agee', did you mean 'age'",
     "good.csv --domain site --columns age --exact age": "--exact and columns both name",
@@ -304,11 +318,12 @@ REFUSED = {
     "larger.npz --domain site --std-caliper 1": "fewer columns or rows, or store float32, or give known propensities",
     "huge.npz --domain sitee": r"huge\.npz has no column 'sitee'",
     "huge.npz --domain site --fixed-caliper 2": "--fixed-caliper",
+    "huge.npz --domain site --centre --distance mahalanobis": r"--centre needs one of the distances \('euclidean', ",
     "huge.npz --domain site --estimand att": r"--estimand.* needs two domains, .*huge\.npz has 3",
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
+@pytest.mark.parametrize("words", REJECTED)
 def test_bad_input_is_named_and_nothing_is_written(inputs, tmp_path, capsys, words):
     name, *options = words.split()
     outputs = ["--out", str(tmp_path / "m.csv"), "--report", str(tmp_path / "m.html")]
@@ -322,12 +337,12 @@ def test_bad_input_is_named_and_nothing_is_written(inputs, tmp_path, capsys, wor
     message = errors.splitlines()[-1]
     assert (code, out) == (2, "")
     assert message.startswith("okapi")
-    assert re.search(REFUSED[words], message)
+    assert re.search(REJECTED[words], message)
     assert "Traceback" not in errors
     assert files(tmp_path) == set()
 
 
-def test_bad_outputs_are_refused_before_the_table_is_read(inputs, tmp_path, capsys):
+def test_bad_outputs_are_rejected_before_the_table_is_read(inputs, tmp_path, capsys):
     good = str(inputs / "good.csv")
     (tmp_path / "same.csv").hardlink_to(good)
     for option, path, words in (
@@ -344,7 +359,7 @@ def test_bad_outputs_are_refused_before_the_table_is_read(inputs, tmp_path, caps
         assert "Reading" not in errors
 
 
-def test_the_executable_refuses_likewise(inputs, tmp_path):
+def test_the_executable_rejects_likewise(inputs, tmp_path):
     found = okapi("match", inputs / "good.csv", "--domain", "site", "--std-calliper", 1, check=False)
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr == (
@@ -392,6 +407,7 @@ def test_help_of_a_verb_has_an_example_and_defaults(verb, capsys):
     out = capsys.readouterr().out
     assert f"example:\n  okapi {verb}" in out
     assert "(default: " in out
+    assert ("centre vectors by domain mean" in " ".join(out.split())) == (verb != "demo")
     assert "_" not in "".join(re.findall(r"^  (--\S+)", out, re.MULTILINE))
 
 
@@ -404,11 +420,11 @@ def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
     grid = {"fixed_caliper": [None, 0.9], "std_caliper": [None, 0.2], "temperature": [1.0], "k": [1, 2]}
     options = ["--fixed-caliper", "none", "0.9", "--std-caliper", "none", "0.2", "--temperature", "1", "--k", "1", "2"]
     shared = ["--domain", "site", "--id", "name", "--columns", "age", "dose", "--estimand", "atc", "--no-replace"]
-    shared += ["--exact", "ward", "--propensity", "p"]
+    shared += ["--exact", "ward", "--propensity", "p", "--centre"]
     written = ["--out", str(tmp_path / "g.csv"), "--report", str(tmp_path / "g.html")]
     assert main(["tune", str(tmp_path / "t.csv"), *shared, *options, *written]) == 0
     out = capsys.readouterr().out
-    matcher = CaliperMatcher(estimand="atc", replace=False, exact=["ward"])
+    matcher = CaliperMatcher(estimand="atc", replace=False, exact=["ward"], centre=True)
     tuning = tune(frame[["age", "dose", "ward"]], frame.site, **grid, matcher=matcher, propensity_scores=frame.p)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "g.csv"), tuning.table)
     rows = re.findall(r"^(\*| ) +(?:none|0\.9) .*(?:%|–)$", out, re.MULTILINE)
@@ -417,18 +433,19 @@ def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
     assert "mean |SMD| after matching" in page
     command = shlex.split(out.strip().splitlines()[-1])
     assert command[:2] == ["okapi", "match"]
-    assert {"--no-replace", "--propensity", "--exact", "--id", "--estimand"} < set(command)
+    assert {"--no-replace", "--propensity", "--exact", "--id", "--estimand", "--centre"} < set(command)
     assert main([*command[1:], "--out", str(tmp_path / "m.csv")]) == 0
     assert len(set(pd.read_csv(tmp_path / "m.csv")["query"])) == tuning.table.matched_queries[0]
 
 
-def test_tune_refuses_bad_grids(tmp_path, capsys):
+def test_tune_rejects_bad_grids(tmp_path, capsys):
     samples().to_csv(tmp_path / "t.csv", index=False)
     for options, words in (
         (["--std-caliper", "0.1", "0"], "--std-caliper must be a positive number"),
         (["--fixed-caliper", "0.5"], "--fixed-caliper must be in"),
         (["--k", "0"], "--k must be"),
         (["--jobs", "0"], "--jobs must be"),
+        (["--centre", "--distance", "propensity"], "--centre needs one of the distances"),
     ):
         assert main(["tune", str(tmp_path / "t.csv"), "--domain", "site", *options]) == 2
         assert words in capsys.readouterr().err

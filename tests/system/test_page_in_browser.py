@@ -9,7 +9,7 @@ from PIL import Image
 from okapi.data import read_table
 from okapi.matching import CaliperMatcher
 from okapi.report import match_page, thumbnails
-from okapi.report.matching import match_table, matching_page
+from okapi.report.matching import match_table, matching_report
 
 pytestmark = pytest.mark.browser
 
@@ -137,7 +137,7 @@ def real_page(folder: Path) -> str:
     frame = frame.assign(site=[f"hospital_{i}" for i in site], ill=rng.integers(0, 3, 400))
     frame.to_csv(folder / "t.csv", index=False)
     table = read_table(folder / "t.csv", domain="site", target="ill")
-    return matching_page(match_table(table, CaliperMatcher(std_caliper=0.2)), title="Matches")
+    return matching_report(match_table(table, CaliperMatcher(std_caliper=0.2)), title="Matches")
 
 
 def test_tables_of_balance_fit_a_screen_of_1280_and_figures_fill_it(open_page, tmp_path):

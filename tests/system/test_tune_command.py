@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from okapi.cli import main
-from okapi.matching.tuning import tune
+from okapi.matching.diagnostics.tuning import tune
 from okapi.report.tuning import print_tuning
 
 GRID = {
@@ -63,13 +63,13 @@ def test_a_setting_that_all_combinations_share_is_said_once(samples):
     assert not any(re.search(r"temp\.|outcome$", line) for line in lines if "fixed" in line)
 
 
-def test_help_says_what_tune_does_with_targets_and_pictures(capsys):
+def test_help_says_what_tune_does_with_targets_and_images(capsys):
     for verb, compared in (("match", True), ("tune", False)):
         with pytest.raises(SystemExit):
             main([verb, "--help"])
         text = " ".join(capsys.readouterr().out.split())
         assert ("pairs are compared on it" in text) is compared
-        assert ("which the page shows" in text) is compared
+        assert ("which the report shows" in text) is compared
 
 
 @pytest.mark.parametrize("words", [["match", "t.csv"], ["tune", "t.csv"]])

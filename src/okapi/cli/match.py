@@ -50,7 +50,7 @@ def _match_parser() -> ArgumentParser:
     add("--temperature", type=number, default=1.0, metavar="TAU", help="divides the logits of the propensities")
     add_matcher(parser)
     add("--out", type=Path, metavar="FILE", help="write the matches: .parquet or .csv, one row a pair")
-    add("--report", type=Path, metavar="FILE", help="write a page: .html, needs nothing else")
+    add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Options that the verbs of matching share: what the columns of a file are, and how it is matched."""
+"""Options that the commands of matching share: what the columns of a file are, and how it is matched."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +13,8 @@ DISTANCES = ("euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensi
 def add_roles(parser: ArgumentParser, *, shows_pairs: bool = True) -> None:
     """Add the options that say what the columns of a file are.
 
-    A verb that shows no pairs takes targets and pictures too: they are no covariates, and the command line that it
-    ends with has them.
+    A command that shows no pairs takes targets and images too: they are no covariates, and the command line that it
+    prints last has them.
     """
     passed_on = "no covariate; only passed on to the okapi match that is printed"
     add = parser.add_argument
@@ -25,8 +25,8 @@ def add_roles(parser: ArgumentParser, *, shows_pairs: bool = True) -> None:
         "--columns", **several, help="covariates; by default every column of numbers or categories without another role"
     )
     add("--id", metavar="COLUMN", help="unique names of the samples")
-    pictured = ", which the page shows" if shows_pairs else f"; {passed_on}"
-    add("--image", metavar="COLUMN", help=f"files of pictures, relative to FILE{pictured}")
+    shown = ", which the report shows" if shows_pairs else f"; {passed_on}"
+    add("--image", metavar="COLUMN", help=f"files of images, relative to FILE{shown}")
     add("--propensity", **several, help="known propensities: of the last of two domains, or of each in sorted order")
     compared = "no covariate, but pairs are compared on it"
     add("--target", metavar="COLUMN", help=f"outcome; {compared if shows_pairs else passed_on}")
@@ -46,11 +46,16 @@ def add_outcome(parser: ArgumentParser) -> None:
 
 
 def add_matcher(parser: ArgumentParser) -> None:
-    """Add the options of the matcher that all verbs of matching have."""
+    """Add the options of the matcher that all commands of matching have."""
     add = parser.add_argument
     add("--caliper-sd", choices=["pooled", "all"], default="pooled", help="deviation that the std-caliper counts in")
     add("--one-way", action="store_true", help="the fixed caliper leaves out queries only, not keys")
     add("--distance", choices=DISTANCES, default="euclidean", help="distance of covariates")
+    add(
+        "--centre",
+        action="store_true",
+        help="for embeddings: centre vectors by domain mean before the distance, euclidean or cosine, is taken",
+    )
     yes_no = ActionYesNo(yes_prefix="", no_prefix="no-")
     add("--replace", action=yes_no, default=True, help="whether a key may serve several queries")
     add("--order", choices=["largest", "closest", "data"], help="who chooses first with --no-replace")
@@ -64,11 +69,12 @@ def add_matcher(parser: ArgumentParser) -> None:
 
 
 def base(chosen: Namespace) -> dict[str, Any]:
-    """Return the settings of the matcher that both verbs share."""
+    """Return the settings of the matcher that both commands share."""
     return {
         "caliper_sd": chosen.caliper_sd,
         "two_way": not chosen.one_way,
         "distance": chosen.distance,
+        "centre": chosen.centre,
         "replace": chosen.replace,
         "order": chosen.order,
         "exact": chosen.exact or None,

@@ -53,7 +53,7 @@ def _tune_parser() -> ArgumentParser:
     add_matcher(parser)
     add("--jobs", type=whole, default=1, metavar="N", help="worker processes; -1: one per processor")
     add("--out", type=Path, metavar="FILE", help="write all combinations: .csv or .parquet")
-    add("--report", type=Path, metavar="FILE", help="write a page: .html, needs nothing else")
+    add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
     return parser
 
 

@@ -1,14 +1,15 @@
 """Pairs samples across domains. Tensors in, indices out; imports nothing else of Okapi."""
 
-from okapi.matching.balance import Balance, balance
 from okapi.matching.caliper_nn import caliper_nn
-from okapi.matching.effect import Effect, effect
+from okapi.matching.centring import centred
+from okapi.matching.diagnostics.balance import Balance, balance
+from okapi.matching.diagnostics.effect import Effect, effect
+from okapi.matching.diagnostics.precision import MatchPrecision, match_precision
+from okapi.matching.diagnostics.tuning import Tuning, tune
+from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
 from okapi.matching.matcher import CaliperMatcher
 from okapi.matching.matches import Matches
-from okapi.matching.precision import MatchPrecision, match_precision
 from okapi.matching.propensity import Propensity, SeparableDomainsWarning
-from okapi.matching.tuning import Tuning, tune
-from okapi.matching.weights import effective_sample_size, matching_weights
 
 __all__ = [
     "Balance",
@@ -21,6 +22,7 @@ __all__ = [
     "Tuning",
     "balance",
     "caliper_nn",
+    "centred",
     "effect",
     "effective_sample_size",
     "match_precision",

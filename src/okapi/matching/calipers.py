@@ -1,14 +1,15 @@
 """Which samples and which pairs are admissible."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from okapi.matching.checks import Side, check_choice, check_flag, is_number
 from okapi.matching.search.domains import DomainPlan
 from okapi.matching.search.outcomes import FilteredPlan, OutcomeCaliper, OutcomePlan
 from okapi.matching.search.plan import Plan
@@ -18,31 +19,7 @@ from okapi.matching.search.windows import WindowPlan
 
 LOGIT_CLIP = 1e-6
 VARIANCE_ROWS = 512
-SCALES = ("probability", "logit")
-
-
-class Side(NamedTuple):
-    """The queries or the keys: domains (n,) int64 or (n, S) bool; propensities (n,), (n, S), or None; outcomes alike.
-
-    Outcomes are (n, c) and float64.
-    """
-
-    domain: Tensor
-    propensity: Tensor | None
-    outcome: Tensor | None = None
-
-    def to(self, device: torch.device) -> "Side":
-        """Return the same side on another device."""
-        return Side(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]
-
-    def own_propensity(self) -> Tensor:
-        """Return the propensity of each sample's own domain, shape (n,); for sets, the greatest among its labels."""
-        assert self.propensity is not None
-        if self.domain.ndim == 2:
-            return torch.where(self.domain, self.propensity, 0).amax(1)
-        if self.propensity.ndim == 1:
-            return torch.where(self.domain == 1, self.propensity, 1 - self.propensity)
-        return self.propensity.gather(1, self.domain[:, None])[:, 0]
+SCALES, DEVIATIONS = ("probability", "logit"), ("pooled", "all")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +34,9 @@ class Calipers:
         Greatest admissible difference of propensities within a pair, in standard deviations.
     scale : {"probability", "logit"}
         On which the std-caliper compares propensities.
+    sd : {"pooled", "all"}
+        The deviation that the std-caliper counts in: pooled over the admissible queries and keys of the two domains, or
+        that of all keys.
     two_way : bool
         Whether the fixed caliper holds for keys as well as for queries.
     direction : (int, int), optional
@@ -69,6 +49,7 @@ class Calipers:
     fixed: float | None = None
     std: float | None = None
     scale: str = "probability"
+    sd: str = "pooled"
     two_way: bool = True
     direction: tuple[int, int] | None = None
     outcome: float | Literal["auto"] | None = None
@@ -78,8 +59,12 @@ class Calipers:
             raise ValueError(f"fixed_caliper must be in [0, 1] and not 0.5, got {self.fixed!r}")
         if self.std is not None and not (is_number(self.std) and self.std > 0 and math.isfinite(self.std)):
             raise ValueError(f"std_caliper must be a positive number, got {self.std!r}")
-        if self.scale not in SCALES:
-            raise ValueError(f"caliper_scale must be one of {SCALES}, got {self.scale!r}")
+        check_choice("caliper_scale", self.scale, SCALES)
+        check_choice("caliper_sd", self.sd, DEVIATIONS)
+        check_flag("two_way", self.two_way)
+        pair = self.direction
+        if pair is not None and not (isinstance(pair, tuple | list) and len(pair) == 2 and pair[0] != pair[1]):
+            raise ValueError(f"direction must name two different domains, got {pair!r}")
         if isinstance(self.outcome, str):
             if self.outcome != "auto":
                 raise ValueError(f"outcome_caliper must be a number of at least 0 or 'auto', got {self.outcome!r}")
@@ -88,26 +73,24 @@ class Calipers:
         ):
             raise ValueError(f"outcome_caliper must be a number of at least 0, got {self.outcome!r}")
 
-    def admissible(self, query: Side, key: Side, *, sample: Tensor | None = None) -> "Admissible":
-        """Apply the calipers to queries and keys.
+    def check(self, name: str, side: Side) -> None:
+        """Reject queries or keys that lack what these calipers compare, or labels that the direction names."""
+        if side.propensity is None and not self.off():
+            raise ValueError(f"{name}_propensity is needed by fixed_caliper and std_caliper, got None")
+        if side.outcome is None and self.outcome is not None:
+            raise ValueError(f"{name}_outcome is needed by outcome_caliper, got None")
+        if self.direction is not None and side.domain.ndim == 2:
+            n_labels = side.domain.shape[1]
+            if not all(0 <= label < n_labels for label in self.direction):
+                raise ValueError(f"direction must name labels in [0, {n_labels - 1}], got {self.direction}")
 
-        Parameters
-        ----------
-        query, key : Side
-        sample : Tensor, optional
-            Propensities whose standard deviation the std-caliper counts in, instead of the pooled deviation of the
-            admissible queries and keys of each direction.
-        """
-        return Admissible(self, query, key, sample)
+    def admissible(self, query: Side, key: Side) -> "Admissible":
+        """Apply the calipers to queries and keys."""
+        return Admissible(self, query, key)
 
     def off(self) -> bool:
         """Whether no caliper needs propensities."""
         return self.fixed is None and self.std is None
-
-
-def is_number(value: object) -> bool:
-    """Return whether a setting is a real number; True and False are none."""
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 class Admissible:
@@ -119,14 +102,14 @@ class Admissible:
         Rows that pass the direction and the fixed caliper.
     """
 
-    def __init__(self, calipers: Calipers, query: Side, key: Side, sample: Tensor | None) -> None:
+    def __init__(self, calipers: Calipers, query: Side, key: Side) -> None:
         self.calipers, self.query, self.key = calipers, query, key
         self.sets = query.domain.ndim == 2
         wanted = calipers.direction or (None, None)
         self.query_rows = self._rows(query, wanted[0], calipers.fixed)
         self.key_rows = self._rows(key, wanted[1], calipers.fixed if calipers.two_way else None)
         if calipers.std is not None:
-            self._set_thresholds(calipers.std, sample)
+            self._set_thresholds(calipers.std)
 
     @cached_property
     def outcome_threshold(self) -> float:
@@ -147,13 +130,22 @@ class Admissible:
             keep &= inside_fixed_caliper(side.propensity, fixed, sets=self.sets)
         return keep.nonzero()[:, 0]
 
-    def _set_thresholds(self, std: float, sample: Tensor | None) -> None:
+    def strata(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the admissible rows of queries and of keys among which all agree in their exact codes."""
+        if self.query.exact is None or self.key.exact is None or not len(self.query.exact):
+            yield self.query_rows, self.key_rows
+            return
+        of_query, of_key = self.query.exact[self.query_rows], self.key.exact[self.key_rows]
+        for code in self.query.exact.unique():
+            yield self.query_rows[of_query == code], self.key_rows[of_key == code]
+
+    def _set_thresholds(self, std: float) -> None:
         assert self.query.propensity is not None
         assert self.key.propensity is not None
         scale = self.calipers.scale
         self.query_score = on_scale(self.query.propensity, scale, sets=self.sets)
         self.key_score = on_scale(self.key.propensity, scale, sets=self.sets)
-        variance = None if sample is None else on_scale(sample, scale, sets=self.sets).double().var(0)
+        variance = self.key_score.double().var(0) if self.calipers.sd == "all" else None
         if self.sets:
             self.set_threshold = self._set_threshold(std, variance)
         elif self.query_score.ndim == 1:
@@ -170,30 +162,27 @@ class Admissible:
         return std * variance.mean().sqrt()
 
     def _window_thresholds(self, std: float, variance: Tensor | None) -> dict[tuple[int, int], Tensor]:
+        if variance is not None:
+            return dict.fromkeys(((0, 1), (1, 0)), std * variance.sqrt())
         of_queries = group_variance(self.query_score[self.query_rows], self.query.domain[self.query_rows], 2)
         of_keys = group_variance(self.key_score[self.key_rows], self.key.domain[self.key_rows], 2)
-        pooled = {(a, b): (of_queries[a] + of_keys[b]) / 2 for a, b in ((0, 1), (1, 0))}
-        return {pair: std * (v if variance is None else variance).sqrt() for pair, v in pooled.items()}
+        return {(a, b): std * ((of_queries[a] + of_keys[b]) / 2).sqrt() for a, b in ((0, 1), (1, 0))}
 
     def _score_caliper(self, std: float, variance: Tensor | None) -> ScoreCaliper:
+        """Return the thresholds by domains of query and key, for the scores of the one and of the other domain."""
         n_domains = self.query_score.shape[1]
         query_domain, key_domain = self.query.domain[self.query_rows], self.key.domain[self.key_rows]
         present, group = query_domain.unique(return_inverse=True)
         if variance is None:
             of_queries = group_variance(self.query_score[self.query_rows], group, len(present))
             of_keys = group_variance(self.key_score[self.key_rows][:, present], key_domain, n_domains).T
-            own = group_variance(self.key_score[self.key_rows, key_domain], key_domain, n_domains)
-            query_domains = of_queries.gather(1, present[:, None])
+            of_key_domain = group_variance(self.key_score[self.key_rows, key_domain], key_domain, n_domains)
+            of_query_score = (of_queries.gather(1, present[:, None]) + of_keys) / 2
+            of_key_score = (of_queries + of_key_domain) / 2
         else:
-            of_queries, of_keys, own, query_domains = (
-                variance,
-                variance[present, None],
-                variance,
-                variance[present, None],
-            )
-        of_query = std * ((query_domains + of_keys) / 2).sqrt().expand(-1, n_domains)
-        of_key = std * ((of_queries + own) / 2).sqrt().expand(len(present), -1)
-        return ScoreCaliper(present, of_query, of_key)
+            of_query_score, of_key_score = variance[present, None], variance
+        of_query, of_key = std * of_query_score.sqrt(), std * of_key_score.sqrt()
+        return ScoreCaliper(present, of_query.expand(-1, n_domains), of_key.expand(len(present), -1))
 
     def plan(self, width: int, query_rows: Tensor | None = None, key_rows: Tensor | None = None) -> Plan:
         """Arrange the search of vectors with ``width`` columns among the admissible rows, or among some of them."""
@@ -225,11 +214,17 @@ class Admissible:
         return ScorePlan(*rows, *scores, self.score_caliper, width)
 
 
+def fixed_bounds(caliper: float) -> tuple[float, float]:
+    """Return the propensities between which a fixed caliper keeps samples."""
+    low, high = sorted((round(1.0 - caliper, 12), float(caliper)))  # rounded: 1 - 0.9 is to be 0.1
+    return low, high
+
+
 def inside_fixed_caliper(propensity: Tensor, caliper: float, *, sets: bool = False) -> Tensor:
     """Return which samples lie inside the fixed caliper, shape (n,). A caliper of 0 or 1 keeps every sample."""
     if caliper in (0, 1):
         return torch.ones(len(propensity), dtype=torch.bool, device=propensity.device)
-    low, high = sorted((round(1.0 - caliper, 12), float(caliper)))  # rounded: 1 - 0.9 is to be 0.1
+    low, high = fixed_bounds(caliper)
     if propensity.ndim == 1 or sets:
         inside = (low < propensity.double()) & (propensity.double() < high)
         return inside if propensity.ndim == 1 else inside.all(1)

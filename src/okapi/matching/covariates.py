@@ -126,8 +126,8 @@ def _without_first_levels(category: Array) -> Array:
     return np.flatnonzero(numbers | ~first)
 
 
-def _centred(X: Array, group: Array) -> tuple[Array, int]:
-    """Return X less the mean of each group, and the degrees of freedom left."""
+def _within_groups(X: Array, group: Array) -> tuple[Array, int]:
+    """Return X centred by the mean of each group, and the degrees of freedom left."""
     _, group = np.unique(group, return_inverse=True)
     n_groups = int(group.max()) + 1
     if len(X) <= n_groups:
@@ -139,12 +139,12 @@ def _centred(X: Array, group: Array) -> tuple[Array, int]:
 
 
 def _pooled_covariance(X: Array, group: Array) -> Array:
-    centred, freedom = _centred(X, group)
+    centred, freedom = _within_groups(X, group)
     return np.asarray(centred.T @ centred / freedom)
 
 
 def _pooled_deviation(X: Array, group: Array, covariates: Covariates) -> Array:
-    centred, freedom = _centred(X, group)
+    centred, freedom = _within_groups(X, group)
     squares = (centred**2).sum(0)
     binary = ((X == 0) | (X == 1)).all(0) & (covariates.category < 0)
     variance = np.where(binary, squares / len(X), squares / freedom)

@@ -59,15 +59,15 @@ class Matches:
         query_ids, key_ids : array of shape (n,) and (m,), optional
             Names of the query and key rows; row numbers by default.
         """
-        found = (self.key >= 0).cpu().numpy()
-        row, rank = np.nonzero(found)
+        present = (self.key >= 0).cpu().numpy()
+        row, rank = np.nonzero(present)
         query = self.query.cpu().numpy()[row]
-        key = self.key.cpu().numpy()[found]
+        key = self.key.cpu().numpy()[present]
         return pd.DataFrame(
             {
                 "query": query if query_ids is None else np.asarray(query_ids)[query],
                 "rank": rank + 1,
                 "key": key if key_ids is None else np.asarray(key_ids)[key],
-                "distance": self.distance.cpu().numpy()[found],
+                "distance": self.distance.cpu().numpy()[present],
             }
         )

@@ -12,7 +12,7 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from okapi.matching.calipers import is_number
+from okapi.matching.checks import is_number
 
 Array = NDArray[Any]
 
@@ -110,13 +110,13 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
 
 
 def check_classifier(classifier: Any) -> None:
-    """Refuse what cannot estimate probabilities."""
+    """Reject what cannot estimate probabilities."""
     if classifier is not None and not (hasattr(classifier, "fit") and hasattr(classifier, "predict_proba")):
         raise TypeError(f"classifier must have predict_proba, {type(classifier).__name__} has not")
 
 
 def check_temperature(temperature: float) -> None:
-    """Refuse anything but a positive number."""
+    """Reject anything but a positive number."""
     if not (is_number(temperature) and 0 < temperature < np.inf):
         raise ValueError(f"temperature must be a positive number, got {temperature!r}")
 

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from okapi.matching.caliper_nn import to_tensor
-from okapi.matching.calipers import Side
+from okapi.matching.checks import WIDEST, WIDEST_SINGLE, Side, to_tensor
 from okapi.matching.matches import Matches
 
 Array = NDArray[Any]
@@ -18,12 +18,18 @@ CHECKED = 2**23  # numbers checked at a time
 
 
 class Samples(NamedTuple):
-    """Samples as a matcher sees them: covariates (n, p), domains and scores, exact columns, and ids (n,)."""
+    """Samples as a matcher sees them.
+
+    Covariates (n, p); numbers of domains (n,) or sets of them (n, S); the columns that must be equal within a pair; ids
+    (n,); propensities and outcomes that the calipers compare.
+    """
 
     covariates: Array
-    side: Side
+    domain: Array
     exact: pd.DataFrame | None
     ids: Array | None
+    propensity: Array | None = None
+    outcome: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,29 +39,79 @@ class NewMatches(Matches):
     queries: Samples
 
 
+def sides_of(queries: Samples, keys: Samples) -> tuple[Side, Side]:
+    """Return queries and keys as the calipers take them, with a code for each combination of exact values."""
+    exact: tuple[Tensor | None, Tensor | None] = None, None
+    if queries.exact is not None and keys.exact is not None:
+        both = pd.concat([queries.exact, keys.exact], ignore_index=True)
+        codes = torch.tensor(both.groupby(list(both.columns), dropna=False).ngroup().to_numpy())
+        exact = codes[: len(queries.exact)], codes[len(queries.exact) :]
+    query, key = (
+        Side(
+            torch.from_numpy(side.domain),
+            None if side.propensity is None else to_tensor(side.propensity, "propensity_scores"),
+            side.outcome,
+            code,
+        )
+        for side, code in zip((queries, keys), exact, strict=True)
+    )
+    return query, key
+
+
 def ids_of(X: Any) -> Array | None:
     """Return the index of a DataFrame; of an array there is none."""
     return X.index.to_numpy() if isinstance(X, pd.DataFrame) else None
 
 
-def side_of(codes: Array, scores: Array | None, outcome: Tensor | None) -> Side:
-    """Return numbers of domains, scores and outcomes of some samples as `Calipers` take them."""
-    propensity = None if scores is None else to_tensor(scores, "propensity_scores")
-    return Side(to_tensor(codes, "domain"), propensity, outcome)
-
-
-def check_finite(numbers: Array, names: list[str]) -> None:
-    """Refuse covariates (n, p) that are not finite, by row and column."""
+def check_covariates(numbers: Array, names: list[str]) -> None:
+    """Reject covariates (n, p) that are not finite, or too large for finite distances, by row and column."""
+    limit = WIDEST if numbers.dtype == np.float64 else WIDEST_SINGLE
     step = max(1, CHECKED // numbers.shape[1])
     for start in range(0, len(numbers), step):
-        finite = np.isfinite(numbers[start : start + step])
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            raise ValueError(f"X must be finite, row {start + row}, column {names[column]!r} holds NaN or infinity")
+        within = np.abs(numbers[start : start + step]) <= limit
+        if not within.all():
+            row, column = np.argwhere(~within)[0]
+            place = f"row {start + row}, column {names[column]!r}"
+            if np.isfinite(numbers[start + row, column]):
+                raise ValueError(f"X must lie within {limit:g} of zero, for squares to be finite; {place} does not")
+            raise ValueError(f"X must be finite, {place} holds NaN or infinity")
 
 
-def check_labels(labels: Array, n: int) -> Array:
-    """Return labels of domains, one for each of n samples."""
+def distinct_domains(domain: ArrayLike, n: int) -> Array:
+    """Return the domains of n samples in sorted order; of sets of labels, (n, S) booleans, the labels' numbers."""
+    labels = _labels(domain, n)
+    if labels.ndim == 2:
+        return np.arange(labels.shape[1])
+    try:
+        domains = np.unique(labels)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise TypeError(f"domain must hold labels of one type, got {', '.join(kinds)}") from None
+    if len(domains) < 2:
+        raise ValueError(f"domain must hold at least two domains, got only {domains.tolist()[0]!r} (1 class)")
+    return domains
+
+
+def domain_codes(domain: ArrayLike, domains: Array, n: int) -> Array:
+    """Return the number of each sample's domain among ``domains``, (n,), or its set of labels, (n, S)."""
+    labels = _labels(domain, n)
+    if labels.ndim == 2:
+        if labels.shape != (n, len(domains)):
+            raise ValueError(f"domain must have shape ({n}, {len(domains)}), got {labels.shape}")
+        return labels
+    codes = np.searchsorted(domains, labels).clip(max=len(domains) - 1)
+    unknown = domains[codes] != labels
+    if unknown.any():
+        row = int(unknown.argmax())
+        raise ValueError(f"domain holds {labels.tolist()[row]!r} in row {row}, which was not there in fit")
+    return codes
+
+
+def _labels(domain: ArrayLike, n: int) -> Array:
+    """Return a label, or a row of booleans, for each of n samples."""
+    labels = np.asarray(domain)
+    if labels.ndim == 2 and labels.dtype == bool:
+        return labels
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or len(labels) != n:

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from okapi.config import MatchingSettings, PrognosticMatchingSettings
 from okapi.data.task import Kind
-from okapi.matching import Matches, caliper_nn
-from okapi.matching.centring import centred
+from okapi.matching import Matches, caliper_nn, centred
 from okapi.nn.pseudo_labels import align, class_frequencies
 
 

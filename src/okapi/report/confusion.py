@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from okapi.matching.plots import BLUE, INK, finish, new_figure, to_svg
+from okapi.report.plots import BLUE, INK, finish, new_figure, to_svg
 from okapi.report.rendering import inline_svg
 from okapi.report.run_tables import PageTable
 from okapi.report.runs import RunRecord

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from okapi.matching.plots import INK, finish, new_figure, to_svg
 from okapi.report.palette import Look, look
+from okapi.report.plots import INK, finish, new_figure, to_svg
 from okapi.report.rendering import inline_svg
 from okapi.report.runs import RunRecord
 

@@ -11,7 +11,6 @@ from markupsafe import Markup
 from okapi.evaluation.diagnosis import Diagnosis
 from okapi.evaluation.diagnosis.comparing import STRATEGIES
 from okapi.evaluation.diagnosis.rules import CALLED, HEADLINES
-from okapi.matching.plots import BLUE, INK, MAX_NAME, ORANGE, finish, new_figure, to_svg
 from okapi.report.diagnosis_tables import (
     calipers_table,
     expected_table,
@@ -20,6 +19,7 @@ from okapi.report.diagnosis_tables import (
     separability_table,
 )
 from okapi.report.palette import look
+from okapi.report.plots import BLUE, INK, ORANGE, finish, new_figure, short_name, to_svg
 from okapi.report.rendering import as_text, asset, environment, inline_svg
 from okapi.report.terminal import decimal, share
 
@@ -125,7 +125,7 @@ def _draw_precision(found: Diagnosis, words: str) -> str:
         axes.vlines(first[column], low, high, color=INK, linestyle=style, linewidth=1.6, label=column, zorder=2)
     for line in height[:-1] - 0.5:
         axes.axhline(line, color=INK, linewidth=0.4, alpha=0.5)
-    axes.set_yticks(height, [_short(name) for name in domains])
+    axes.set_yticks(height, [short_name(name) for name in domains])
     axes.set_ylim(-0.6, len(domains) - 0.4)
     if found.task == "classification":
         axes.set_xlim(0, 1.02)
@@ -164,7 +164,7 @@ def _draw_mirrored(axes: "Axes", bins: pd.DataFrame, pair: Mapping[Any, Any]) ->
             "color": colour,
             "fontsize": 8,
         }
-        axes.text(0.5, place, _short(pair[side]), **words)
+        axes.text(0.5, place, short_name(pair[side]), **words)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.set_xlim(0, 1)
     axes.margins(y=0.3)
@@ -177,8 +177,3 @@ def _few_ticks() -> Any:
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(4, symmetric=True)
-
-
-def _short(name: object) -> str:
-    text = str(name)
-    return (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…").replace("$", r"\$")

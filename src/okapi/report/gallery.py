@@ -57,7 +57,7 @@ class Gallery:
     @property
     def marked(self) -> bool:
         """Whether some matches are known to be right or wrong, which those of numbers are not."""
-        return self.precision.kind != "numbers" and self.precision.overall["pairs"] > 0
+        return self.precision.kind != "regression" and self.precision.overall["pairs"] > 0
 
     @property
     def domains(self) -> list[str]:

@@ -30,7 +30,6 @@ from okapi.training.encodings import NO_DOMAIN
 from okapi.training.finished import read_run
 from okapi.training.offline import encode_rows
 from okapi.training.parts import build_network
-from okapi.training.validation_matches import OUTCOMES
 
 OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
 """Splits that are looked at, and their weights in the sample. Test splits are not among them."""
@@ -247,7 +246,7 @@ def precision_of(encoded: Encoded, matched: Matched) -> MatchPrecision:
         query_domain=matched.domain,
         key_domain=matched.domain,
         matches=matched.matches,
-        kind=OUTCOMES[data.task.kind],
+        kind=data.task.kind,
         domain_names=matched.domain_names,
     )
 

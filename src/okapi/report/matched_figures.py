@@ -6,8 +6,9 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from okapi.matching.plots import BLUE, INK, ORANGE, finish, love_plot, new_figure, to_svg
 from okapi.report.matched import Encoded, Matched
+from okapi.report.matching_plots import love_plot
+from okapi.report.plots import BLUE, INK, ORANGE, finish, new_figure, to_svg
 from okapi.report.rendering import inline_svg
 
 TEMPERATURES = (0.5, 1.0, 2.0)

@@ -1,4 +1,4 @@
-"""From a file to matches, what is printed about them, and their page."""
+"""From a file to matches, what is printed about them, and their report."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,11 @@ import okapi
 from okapi.data import Table
 from okapi.data.tables import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
-from okapi.matching.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
-from okapi.matching.caliper_nn import check_k
-from okapi.matching.calipers import Calipers
-from okapi.matching.plots import love_plot, propensity_histograms, to_svg
-from okapi.matching.propensity import check_temperature
+from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
+from okapi.matching.diagnostics.precision import TargetKind
+from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import match_page, sample_pairs, thumbnails
+from okapi.report.plots import to_svg
 from okapi.report.table_file import (
     as_sentence,
     check_matching_memory,
@@ -30,15 +29,15 @@ from okapi.report.table_file import (
     check_roles,
     covariates_of,
     is_quantity,
-    missing_pictures,
+    missing_images,
     print_read,
     read_with_outcome,
 )
 from okapi.report.terminal import count, decimal, print_files, print_notes, print_table, share, stdout, working
 
-MOST_DIRECTIONS = 10  # printed; a page shows them all
+MOST_DIRECTIONS = 10  # printed; a report shows them all
 MOST_COVARIATES = 8
-MOST_PICTURED = 200  # pairs
+MOST_SHOWN = 200  # pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,7 @@ class Matching:
         return int(self.removed["keys"].iloc[0])
 
     def pairs(self) -> pd.DataFrame:
-        """Return the matches with domains, and targets and pictures where the table has them."""
+        """Return the matches with domains, and targets and images where the table has them."""
         rows = self.matches.to_frame()
         frame = self.matcher.to_frame(self.matches)
         for side in ("query", "key"):
@@ -85,7 +84,7 @@ def match_file(
     outcome: Sequence[str] = (),
     **roles: Any,
 ) -> None:
-    """Read a table, match it, print what came out and write the matches and the page.
+    """Read a table, match it, print what came out and write the matches and the report.
 
     Settings and paths are checked before the table is read; nothing is written before all is done.
 
@@ -94,14 +93,14 @@ def match_file(
     path : Path
     matcher : CaliperMatcher
     out, report : Path, optional
-        Files for the matches and the page.
+        Files for the matches and the report.
     outcome : sequence of str
         Columns that the outcome caliper compares.
     **roles
         Columns, as `okapi.data.read_table` takes them.
     """
     check_outputs(path, out, report)
-    check_settings(matcher)
+    matcher.check_settings()
     check_outcome_columns(matcher, outcome, roles.get("columns"))
     with working(f"Reading {path}") as now:
         table, outcomes = read_with_outcome(path, outcome, **roles)
@@ -110,26 +109,14 @@ def match_file(
         table.check_finite()
         now(f"Matching {len(table):,} samples")
         matching = match_table(table, matcher, outcomes)
-        matching = replace(matching, notes=(*matching.notes, *missing_pictures(table)))
+        matching = replace(matching, notes=(*matching.notes, *missing_images(table)))
         if report is not None:
-            now("Making the page")
-            page = matching_page(matching, title=f"Matches of {path.name}")
+            now("Making the report")
+            html = matching_report(matching, title=f"Matches of {path.name}")
     print_matching(stdout(), matching)
     frames = {} if out is None else {out: matcher.to_frame(matching.matches)}
-    write_files(frames | ({} if report is None else {report: page}))
-    print_files(stdout(), {"Matches": out, "Page": report})
-
-
-def check_settings(matcher: CaliperMatcher) -> None:
-    """Refuse settings that `CaliperMatcher.fit` would refuse, without any data."""
-    check_k(matcher.k)
-    check_temperature(matcher.temperature)
-    Calipers(
-        fixed=matcher.fixed_caliper,
-        std=matcher.std_caliper,
-        scale=matcher.caliper_scale,
-        outcome=matcher.outcome_caliper,
-    )
+    write_files(frames | ({} if report is None else {report: html}))
+    print_files(stdout(), {"Matches": out, "Report": report})
 
 
 def match_table(table: Table, matcher: CaliperMatcher, outcome: NDArray[Any] | None = None) -> Matching:
@@ -139,11 +126,14 @@ def match_table(table: Table, matcher: CaliperMatcher, outcome: NDArray[Any] | N
         matcher.fit(covariates_of(table), table.domain, propensity_scores=table.propensity, outcome=outcome)
     notes = [as_sentence(str(warning.message).splitlines()[0]) for warning in caught]
     matches = matcher.match()
+    if matcher.centre:
+        notes.append("Vectors were centred by the mean of their domain before the distance; balance is of the columns.")
     if not len(matches):
         notes.append("Nothing was matched: no query has as many admissible keys as k asks for.")
     precision = None
     if table.target is not None and len(matches):
-        precision = matcher.precision(table.target, matches, kind="numbers" if is_quantity(table.target) else "classes")
+        kind: TargetKind = "regression" if is_quantity(table.target) else "classification"
+        precision = matcher.precision(table.target, matches, kind=kind)
     balance, removed = matcher.balance(matches), matcher.removed(matches)
     return Matching(table, matcher, matches, balance, removed, precision, tuple(notes))
 
@@ -216,11 +206,11 @@ def _print_balance(console: Console, balance: Balance) -> None:
 
 def _print_precision(console: Console, precision: MatchPrecision) -> None:
     """Print how far the targets of pairs agree, direction by direction."""
-    quantity = precision.kind == "numbers"
+    quantity = precision.kind == "regression"
     order = precision.table.difference_sd * -1 if quantity else precision.table.precision
     table = precision.table.iloc[np.argsort(order.to_numpy(), kind="stable")]
-    figures = ["|difference|", "in SD"] if quantity else ["equal"]
-    columns = ["query → key", "pairs", *figures, "by chance"]
+    metrics = ["|difference|", "in SD"] if quantity else ["equal"]
+    columns = ["query → key", "pairs", *metrics, "by chance"]
 
     def cells(row: Mapping[Any, Any]) -> list[str]:
         if quantity:
@@ -249,68 +239,68 @@ def _say_more(console: Console, more: int) -> None:
 
 
 def summary(matching: Matching) -> dict[str, str]:
-    """Return the few figures that sum a matching up, by label."""
-    figures = matching.balance.summary()
+    """Return the few metrics that sum a matching up, by label."""
+    metrics = matching.balance.summary()
     n_matched, n_queries = len(matching.matches), matching.n_queries
     n_distinct = int(matching.removed["keys"].iloc[-1])
     facts = {
         "Queries matched": f"{count(n_matched)} of {count(n_queries)}, {share(n_matched / n_queries)}",
         "Effective number of keys": f"{count(matching.matcher.effective_sample_size(matching.matches))}, "
         f"of {count(n_distinct)} distinct keys in use and {count(matching.n_keys)} in all",
-        "Largest |SMD|": f"{decimal(figures['max_abs_smd_before'])} before matching, "
-        f"{decimal(figures['max_abs_smd_after'])} after",
-        "Mean |SMD|": f"{decimal(figures['mean_abs_smd_before'])} before matching, "
-        f"{decimal(figures['mean_abs_smd_after'])} after",
+        "Largest |SMD|": f"{decimal(metrics['max_abs_smd_before'])} before matching, "
+        f"{decimal(metrics['max_abs_smd_after'])} after",
+        "Mean |SMD|": f"{decimal(metrics['mean_abs_smd_before'])} before matching, "
+        f"{decimal(metrics['mean_abs_smd_after'])} after",
     }
     return facts | target_agreement(matching)
 
 
 def target_agreement(matching: Matching) -> dict[str, str]:
     """Return how far the targets of pairs agree: the share of equal classes, or the mean difference of quantities."""
-    found = matching.precision
-    if found is None:
+    precision = matching.precision
+    if precision is None:
         return {}
-    figures = found.overall
-    if not figures["pairs"]:
+    metrics = precision.overall
+    if not metrics["pairs"]:
         return {"Targets": "no pair has both"}
-    of_pairs = f" of the {count(figures['pairs'])} pairs where both are known" if figures["unknown"] else ""
-    if found.kind == "numbers":
-        value = f"{figures['difference']:.4g}, {figures['difference_sd']:.2f} standard deviations{of_pairs}"
-        chance = f"{figures['chance']:.4g}, {figures['chance_sd']:.2f} by chance"
+    of_pairs = f" of the {count(metrics['pairs'])} pairs where both are known" if metrics["unknown"] else ""
+    if precision.kind == "regression":
+        value = f"{metrics['difference']:.4g}, {metrics['difference_sd']:.2f} standard deviations{of_pairs}"
+        chance = f"{metrics['chance']:.4g}, {metrics['chance_sd']:.2f} by chance"
         return {"Mean difference of the target in pairs": f"{value}; {chance}"}
-    chance = f"{share(figures['chance'])} by chance"
-    return {"Pairs with equal targets": f"{share(figures['precision'])}{of_pairs}; {chance}"}
+    chance = f"{share(metrics['chance'])} by chance"
+    return {"Pairs with equal targets": f"{share(metrics['precision'])}{of_pairs}; {chance}"}
 
 
-def matching_page(matching: Matching, *, title: str) -> str:
-    """Return the page of a matching."""
+def matching_report(matching: Matching, *, title: str) -> str:
+    """Return the report of a matching, as HTML."""
     pairs = matching.pairs()
-    pictures = None
+    images = None
     if matching.table.images is not None:
-        shown = sample_pairs(pairs, MOST_PICTURED)
-        pictures = thumbnails(dict.fromkeys([*shown.query_image, *shown.key_image]))
-        # A query is shown with all of its keys or not at all, so others must not meet the pictures by chance.
+        shown = sample_pairs(pairs, MOST_SHOWN)
+        images = thumbnails(dict.fromkeys([*shown.query_image, *shown.key_image]))
+        # A query is shown with all of its keys or not at all, so others must not meet the images by chance.
         pairs.loc[~pairs.index.isin(shown.index), ["query_image", "key_image"]] = ""
-        pictures.pop("", None)
-    figures = matching.balance.summary()
+        images.pop("", None)
+    metrics = matching.balance.summary()
     facts = {
         "samples": len(matching.table),
         "domains": len(matching.matcher.domains_),
         "queries matched": share(len(matching.matches) / matching.n_queries),
         "pairs": len(pairs),
         "effective keys": round(matching.matcher.effective_sample_size(matching.matches)),
-        "max |SMD|, before → after": _change(figures, "max_abs_smd"),
+        "max |SMD|, before → after": _change(metrics, "max_abs_smd"),
     }
     return match_page(
         title=title,
         facts=facts,
-        settings=page_settings(matching.table, matching.matcher),
+        settings=report_settings(matching.table, matching.matcher),
         removed=matching.removed,
         balance_pairs=_with_precision(_verdict_of_pairs_first(matching.balance.pairs), matching.precision),
         balance_table=_verdict_first(matching.balance.table),
         figures=_figures(matching),
         pairs=pairs,
-        thumbnails=pictures,
+        thumbnails=images,
         denominator=DENOMINATORS[matching.balance.denominator],
         notes=[*matching.notes, *(f"{label}: {value}" for label, value in target_agreement(matching).items())],
     )
@@ -327,8 +317,8 @@ def _verdict_first(table: pd.DataFrame) -> pd.DataFrame:
 
 def _verdict_of_pairs_first(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the balance between domains with the counts behind the SMDs and the shares within a rule."""
-    figures = ("max_abs_smd", "mean_abs_smd", "smd_share", "variance_ratio_share")
-    verdict = [f"{figure}_{when}" for figure in figures for when in ("before", "after")]
+    metrics = ("max_abs_smd", "mean_abs_smd", "smd_share", "variance_ratio_share")
+    verdict = [f"{metric}_{when}" for metric in metrics for when in ("before", "after")]
     first = ["query_domain", "key_domain", *verdict]
     return pairs[[*first, *(name for name in pairs if name not in first)]]
 
@@ -339,16 +329,16 @@ def _with_precision(pairs: pd.DataFrame, precision: MatchPrecision | None) -> pd
         return pairs
     chosen = {"precision": "equal_targets", "difference": "target_difference", "difference_sd": "in_deviations"}
     chosen |= {"chance": "by_chance", "chance_sd": "in_deviations_by_chance"}
-    figures = precision.table.rename(columns=chosen).drop(columns=["pairs", "unknown"])
+    metrics = precision.table.rename(columns=chosen).drop(columns=["pairs", "unknown"])
     names = pairs[["query_domain", "key_domain"]].astype(str)
-    found = names.merge(figures, how="left", on=["query_domain", "key_domain"]).iloc[:, 2:]
+    merged = names.merge(metrics, how="left", on=["query_domain", "key_domain"]).iloc[:, 2:]
     first = 6  # the domains and the verdict
-    both: pd.DataFrame = pd.concat([pairs.iloc[:, :first], found, pairs.iloc[:, first:]], axis=1)
+    both: pd.DataFrame = pd.concat([pairs.iloc[:, :first], merged, pairs.iloc[:, first:]], axis=1)
     return both
 
 
-def page_settings(table: Table, matcher: CaliperMatcher) -> dict[str, object]:
-    """Return what a page says a matching was made with."""
+def report_settings(table: Table, matcher: CaliperMatcher) -> dict[str, object]:
+    """Return the settings of a matching that its report lists."""
     settings = {name.replace("_", " "): value for name, value in matcher.get_params(deep=False).items()}
     settings["exact"] = ", ".join(map(str, matcher.exact)) if matcher.exact else None
     settings["propensity"] = "given" if table.propensity is not None else "logistic regression"

@@ -8,7 +8,7 @@ import numpy as np
 from okapi.data import Table, write_frame, write_text
 from okapi.data.four_sites import Sites, load_four_sites
 from okapi.matching import CaliperMatcher
-from okapi.report.matching import match_table, matching_page, print_matching
+from okapi.report.matching import match_table, matching_report, print_matching
 from okapi.report.terminal import count, decimal, print_files, print_table, share, stdout, working
 
 CALIPERS: dict[str, dict[str, Any]] = {
@@ -19,7 +19,7 @@ CALIPERS: dict[str, dict[str, Any]] = {
 
 
 def match_sites(out: Path) -> None:
-    """Match digits across sites, print how good the pairs are and write pictures, matches and a page to a folder.
+    """Match digits across sites, print how good the pairs are and write images, matches and a report to a folder.
 
     Parameters
     ----------
@@ -29,12 +29,12 @@ def match_sites(out: Path) -> None:
     sites = load_four_sites()
     with working("Matching digits across four sites") as now:
         compared = [_compare(name, CaliperMatcher(**calipers), sites) for name, calipers in CALIPERS.items()]
-        now("Writing pictures")
+        now("Writing images")
         images = sites.write_images(out / "images")
         table = _table(sites, out, images)
         matching = match_table(table, CaliperMatcher(**list(CALIPERS.values())[-1]))
-        now("Making the page")
-        page = matching_page(matching, title="Digits matched across four sites")
+        now("Making the report")
+        page = matching_report(matching, title="Digits matched across four sites")
     write_frame(matching.pairs().drop(columns=["query_image", "key_image"]), out / "matches.csv")
     write_text(out / "matches.html", page)
     console = stdout()
@@ -46,7 +46,7 @@ def match_sites(out: Path) -> None:
         compared,
         words=["calipers"],
     )
-    print_files(console, {"Pictures": out / "images", "Matches": out / "matches.csv", "Page": out / "matches.html"})
+    print_files(console, {"Images": out / "images", "Matches": out / "matches.csv", "Report": out / "matches.html"})
 
 
 def _table(sites: Sites, out: Path, images: list[Path] | None) -> Table:
@@ -72,5 +72,5 @@ def _compare(name: str, matcher: CaliperMatcher, sites: Sites) -> list[str]:
         count(len(matching.matches)),
         count(matcher.effective_sample_size(matching.matches)),
         decimal(matching.balance.summary()["mean_abs_smd_after"]),
-        share(precision.figure),
+        share(precision.value),
     ]

@@ -5,7 +5,7 @@ Their black is the page's ink.
 
 from dataclasses import dataclass
 
-from okapi.matching.plots import INK
+from okapi.report.plots import INK
 from okapi.report.rendering import themed
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#c98a00", INK)

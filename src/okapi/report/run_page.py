@@ -277,10 +277,10 @@ def _about_matches(encoded: Encoded, matched: Matched, gallery: Gallery) -> dict
 def _precision_fact(gallery: Gallery) -> dict[str, str]:
     """Return the one number about the targets of matches, beside chance."""
     found = gallery.precision
-    if found.kind == "numbers":
-        return {"SD between targets of matches, by chance": f"{found.figure:.2f}, {found.chance:.2f}"}
-    label = "matches of the same class" if found.kind == "classes" else "equal labels in matches"
-    return {f"{label}, by chance": f"{share(found.figure)}, {share(found.chance)}"}
+    if found.kind == "regression":
+        return {"SD between targets of matches, by chance": f"{found.value:.2f}, {found.chance:.2f}"}
+    label = "matches of the same class" if found.kind == "classification" else "equal labels in matches"
+    return {f"{label}, by chance": f"{share(found.value)}, {share(found.chance)}"}
 
 
 def _about_precision(gallery: Gallery) -> str:
@@ -288,18 +288,18 @@ def _about_precision(gallery: Gallery) -> str:
     found = gallery.precision
     if not found.overall["pairs"]:
         return ""
-    name, chance = ("difference_sd", "chance_sd") if found.kind == "numbers" else ("precision", "chance")
+    name, chance = ("difference_sd", "chance_sd") if found.kind == "regression" else ("precision", "chance")
     known = f"the {count(found.overall['pairs'])} matches with known labels"
-    if found.kind == "numbers":
-        text = f"The targets of {known} are {found.figure:.2f} standard deviations apart, {found.chance:.2f} by chance"
-    elif found.kind == "classes":
-        text = f"{share(found.figure)} of {known} are of the same class, {share(found.chance)} by chance"
+    if found.kind == "regression":
+        text = f"The targets of {known} are {found.value:.2f} standard deviations apart, {found.chance:.2f} by chance"
+    elif found.kind == "classification":
+        text = f"{share(found.value)} of {known} are of the same class, {share(found.chance)} by chance"
     else:
-        text = f"{share(found.figure)} of the labels in {known} are equal, {share(found.chance)} by chance"
+        text = f"{share(found.value)} of the labels in {known} are equal, {share(found.chance)} by chance"
     table = found.table[found.table.pairs > 0]
     if not 1 < len(table) <= _MOST_DIRECTIONS:
         return f" {text}."
-    said = (lambda value: f"{value:.2f}") if found.kind == "numbers" else share
+    said = (lambda value: f"{value:.2f}") if found.kind == "regression" else share
     parts = [
         f"{row['query_domain']} → {row['key_domain']} {said(row[name])} ({said(row[chance])})"
         for row in table.to_dict("records")

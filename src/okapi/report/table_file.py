@@ -83,7 +83,7 @@ def check_matching_memory(table: Table, matcher: CaliperMatcher, *, page: bool =
     """
     size, width = table.X.size, 8 if isinstance(table.X, pd.DataFrame) else table.X.dtype.itemsize
     estimated = table.propensity is None and (page or matcher.needs_propensity())
-    vectors = {"cosine": width, "mahalanobis": 8, "scaled_euclidean": 8}.get(matcher.distance, 0)
+    vectors = {"cosine": width, "mahalanobis": 8, "scaled_euclidean": 8}.get(matcher.distance, width * matcher.centre)
     sides = 2 if matcher.estimand == "both" else 1
     searched = 0 if matcher.distance == "propensity" or matcher.fixed_caliper is not None else 2 * sides
     needed = size * max(width if estimated else 0, vectors + searched)
@@ -107,13 +107,13 @@ def as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def missing_pictures(table: Table) -> list[str]:
-    """Return a note on files of pictures that do not exist, if there are any."""
+def missing_images(table: Table) -> list[str]:
+    """Return a note on files of images that do not exist, if there are any."""
     named = [] if table.images is None else [path for path in table.images if path]
     missing = [path for path in named if not Path(path).is_file()]
     if not missing:
         return []
-    return [f"{len(missing):,} of {len(named):,} pictures are missing, the first is {missing[0]}"]
+    return [f"{len(missing):,} of {len(named):,} images are missing, the first is {missing[0]}"]
 
 
 def print_read(console: Console, table: Table) -> None:

@@ -21,7 +21,7 @@ _ALIKE: tuple[str, ...] = (
     "caliper_sd",
     "allow_fewer",
 )
-_ALIKE += ("k", "temperature", "distance", "exact", "estimand", "held_out", "validation", "near", "most")
+_ALIKE += ("k", "temperature", "distance", "centre", "exact", "estimand", "held_out", "validation", "near", "most")
 _ALIKE += ("unlabelled", "limit", "task")
 _OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _ALIKE}
 _OPTIONS |= {"propensity_scores": "--propensity", "n_jobs": "--jobs"}

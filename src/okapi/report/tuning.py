@@ -1,4 +1,4 @@
-"""From a file to well-chosen calipers: what a grid search prints, and its page."""
+"""From a file to well-chosen calipers: what a grid search prints, and its report."""
 
 import shlex
 import warnings
@@ -14,10 +14,11 @@ from rich.text import Text
 
 from okapi.data.tables import write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
-from okapi.matching.plots import to_svg
-from okapi.matching.tuning import Tuning, check_grid, pareto_plot, settings_of, tune
-from okapi.report.matching import page_settings
+from okapi.matching.diagnostics.tuning import Tuning, check_grid, settings_of, tune
+from okapi.report.matching import report_settings
+from okapi.report.matching_plots import pareto_plot
 from okapi.report.page import tune_page
+from okapi.report.plots import to_svg
 from okapi.report.table_file import (
     as_sentence,
     check_matching_memory,
@@ -63,7 +64,7 @@ def tune_file(
     outcome: Sequence[str] = (),
     **roles: Any,
 ) -> None:
-    """Read a table, try every combination of the grid, print them and write the table and the page.
+    """Read a table, try every combination of the grid, print them and write the table and the report.
 
     Parameters
     ----------
@@ -71,11 +72,11 @@ def tune_file(
     matcher : CaliperMatcher
         Has the settings that are not in the grid.
     grid : mapping
-        Values to try by setting, as `okapi.matching.tuning.tune` takes them.
+        Values to try by setting, as `okapi.matching.tune` takes them.
     jobs : int
         Worker processes.
     out, report : Path, optional
-        Files for the table of combinations and the page.
+        Files for the table of combinations and the report.
     outcome : sequence of str
         Columns that the outcome calipers compare.
     **roles
@@ -83,6 +84,7 @@ def tune_file(
     """
     check_outputs(path, out, report)
     check_grid(grid)
+    matcher.check_settings()
     tried = [caliper for caliper in grid["outcome_caliper"] if caliper is not None]
     check_outcome_columns(CaliperMatcher(outcome_caliper=next(iter(tried), None)), outcome, roles.get("columns"))
     with working(f"Reading {path}"):
@@ -106,16 +108,16 @@ def tune_file(
     notes = [as_sentence(str(warning.message).splitlines()[0]) for warning in caught]
     named = {"outcome": list(outcome)} if tuning.table.outcome_caliper.notna().iloc[0] else {}
     command = match_command(path, matcher, tuning, **roles, **named)
-    page = None
+    html = None
     if report is not None:
-        page = tune_page(
+        html = tune_page(
             title=f"Calipers for {path.name}",
             facts=_facts(tuning),
             settings={
-                **page_settings(table, matcher),
+                **report_settings(table, matcher),
                 **{name.replace("_", " "): _values(grid[name]) for name in grid},
             },
-            combinations=_page_table(tuning),
+            combinations=_report_table(tuning),
             figures=[("Balance against retained queries, one mark a combination; the ring is the best", _svg(tuning))],
             notes=[*notes, *([f"The best: {command}"] if command else [])],
         )
@@ -124,8 +126,8 @@ def tune_file(
     print_notes(console, notes)
     print_tuning(console, tuning)
     frames = {} if out is None else {out: tuning.table}
-    write_files(frames | ({} if report is None or page is None else {report: page}))
-    print_files(console, {"Table": out, "Page": report})
+    write_files(frames | ({} if report is None or html is None else {report: html}))
+    print_files(console, {"Table": out, "Report": report})
     console.print()
     if command is None:
         console.print(Text("No combination matched a query: widen the calipers."))
@@ -149,14 +151,14 @@ def _facts(tuning: Tuning) -> dict[str, object]:
         "combinations": len(tuning.table),
         "on the Pareto front": int(tuning.table.pareto.sum()),
         "retained by the best": share(best.retained),
-        "its max |SMD|": decimal(best.max_abs_smd),
-        "its mean |SMD|": decimal(best.mean_abs_smd),
+        "max |SMD| of the best": decimal(best.max_abs_smd),
+        "mean |SMD| of the best": decimal(best.mean_abs_smd),
         "max |SMD| before": decimal(best.max_abs_smd_before),
         "mean |SMD| before": decimal(best.mean_abs_smd_before),
     }
 
 
-def _page_table(tuning: Tuning) -> pd.DataFrame:
+def _report_table(tuning: Tuning) -> pd.DataFrame:
     """Return the combinations as a reader wants them: settings as they were given, then balance, then the rest.
 
     Balance before matching is the same in all and stands among the facts.
@@ -184,15 +186,15 @@ def _word(value: Any) -> str:
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
-    """Print the best combinations, those on the Pareto front marked; a setting that all share is said once."""
+    """Print the best combinations, those on the Pareto front marked; a setting that all share is printed once."""
     table = tuning.table
     settings = [settings_of(row) for _, row in table.iterrows()]
     varied = [name for name in _SHOWN if len({one[name] for one in settings}) > 1]
-    figures = ["retained", "keys\n(ESS)", "max\n|SMD|", "mean\n|SMD|", "VR\nok"]
+    metrics = ["retained", "keys\n(ESS)", "max\n|SMD|", "mean\n|SMD|", "VR\nok"]
     print_table(
         console,
         "Combinations, the best first; * on the Pareto front of retained queries and mean |SMD|",
-        ["", *(_SHOWN[name] for name in varied), *figures],
+        ["", *(_SHOWN[name] for name in varied), *metrics],
         [_row(row, varied) for _, row in table.head(MOST_ROWS).iterrows()],
         words=["", "scale"],
         about=_shared(settings[0], varied),
@@ -210,8 +212,8 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
         )
     )
     balanced = int((table.max_abs_smd <= 0.1).sum())
-    verb = "brings" if balanced == 1 else "bring"
-    rule = f"{count(balanced)} of {plural(len(table), 'combination')} {verb} every |SMD| to 0.1 or less. "
+    brings = "brings" if balanced == 1 else "bring"
+    rule = f"{count(balanced)} of {plural(len(table), 'combination')} {brings} every |SMD| to 0.1 or less. "
     if balanced:
         rule += "The best is the one of them that retains most queries."
     elif first.retained:
@@ -221,8 +223,8 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
 
 def _shared(settings: Mapping[str, Any], varied: Sequence[str]) -> str:
     """Return the settings that do not vary, as a line."""
-    said = [f"{name.replace('_', ' ')} {_word(settings[name])}" for name in _SHOWN if name not in varied]
-    return f"The same in all: {', '.join(said)}" if said else ""
+    shared = [f"{name.replace('_', ' ')} {_word(settings[name])}" for name in _SHOWN if name not in varied]
+    return f"The same in all: {', '.join(shared)}" if shared else ""
 
 
 def _row(row: "pd.Series[Any]", varied: Sequence[str]) -> list[str]:
@@ -246,7 +248,7 @@ def match_command(path: Path, matcher: CaliperMatcher, tuning: Tuning, **roles: 
     usual = CaliperMatcher().get_params(deep=False)
     chosen = {**matcher.get_params(deep=False), **tuning.best}
     named = {name: value for name, value in chosen.items() if value is not None and value != usual[name]}
-    flags = {"two_way": "--one-way", "replace": "--no-replace", "allow_fewer": "--allow-fewer"}
+    flags = {"two_way": "--one-way", "replace": "--no-replace", "allow_fewer": "--allow-fewer", "centre": "--centre"}
     words = ["okapi", "match", str(path)]
     for name, value in {**named, **roles}.items():
         if name in flags:

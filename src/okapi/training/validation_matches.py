@@ -13,7 +13,6 @@ from torch import Tensor
 from okapi.config import MatchingSettings
 from okapi.data.task import Task
 from okapi.matching import match_precision
-from okapi.matching.precision import TargetKind
 from okapi.models.network import Output
 from okapi.nn import Pool, match
 from okapi.training.config import Config
@@ -102,10 +101,7 @@ def match_metrics(
                 query_domain=np.zeros(len(targets[query]), np.int64),
                 key_domain=np.ones(len(targets[key]), np.int64),
                 matches=matches,
-                kind=OUTCOMES[task.kind],
+                kind=task.kind,
             )
-            metrics[f"{name}_{direction}"] = precision.figure
+            metrics[f"{name}_{direction}"] = precision.value
     return metrics
-
-
-OUTCOMES: dict[str, TargetKind] = {"classification": "classes", "regression": "numbers", "multilabel": "labels"}

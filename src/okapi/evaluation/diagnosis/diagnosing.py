@@ -12,7 +12,7 @@ from okapi.evaluation.diagnosis.comparing import Comparison, compare
 from okapi.evaluation.diagnosis.rehearsing import MOST_REHEARSALS, Known, look_at, rehearse, within
 from okapi.evaluation.diagnosis.rules import Basis, Reason, Verdict, expectations, rule
 from okapi.evaluation.diagnosis.samples import Kind, Samples, gather
-from okapi.matching.caliper_nn import check_k
+from okapi.matching.checks import check_k
 
 MOST_COMPARISONS = 30  # pairs of domains; of more only each unlabelled domain is compared, with all labelled ones
 LABELLED, UNLABELLED, OTHERS = "(all labelled)", "(all unlabelled)", "(all others)"

@@ -14,7 +14,6 @@ from okapi.evaluation.diagnosis.samples import Samples, one_hot
 from okapi.evaluation.metrics import accuracy, pearson_r
 from okapi.evaluation.values import Floats, decide, probabilities
 from okapi.matching import Matches, match_precision
-from okapi.matching.precision import TargetKind
 
 MOST_REHEARSALS = 8  # of more labelled domains the largest are held out
 
@@ -141,14 +140,13 @@ def _right(
 
 def _compared(task: Task, truth: NDArray[Any], labels: NDArray[Any], matches: Matches) -> dict[str, float]:
     """Return what the library says of the targets of pairs, and of pairs at random."""
-    kind: TargetKind = "numbers" if task.kind == "regression" else "classes"
     return match_precision(
         truth,
         labels,
         query_domain=np.ones(len(truth), dtype=np.int64),
         key_domain=np.zeros(len(labels), dtype=np.int64),
         matches=matches,
-        kind=kind,
+        kind=task.kind,
     ).overall
 
 

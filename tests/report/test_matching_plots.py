@@ -11,8 +11,9 @@ import torch
 from matplotlib.figure import Figure
 
 from okapi.matching import Matches
-from okapi.matching.balance import Balance, balance
-from okapi.matching.plots import love_plot, propensity_histograms, to_svg
+from okapi.matching.diagnostics.balance import Balance, balance
+from okapi.report.matching_plots import love_plot, propensity_histograms
+from okapi.report.plots import to_svg
 
 
 def make_case(n_domains: int = 2, n_covariates: int = 4, n: int = 60) -> tuple[Balance, dict[str, object]]:
@@ -164,7 +165,7 @@ def test_matplotlib_is_imported_on_use_and_pyplot_never(monkeypatch: pytest.Monk
     to_svg(propensity_histograms(**case))
     assert matplotlib.rcParams.copy() == settings
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    spec = find_spec("okapi.matching.plots")
+    spec = find_spec("okapi.report.matching_plots")
     spec.loader.exec_module(module_from_spec(spec))
 
 

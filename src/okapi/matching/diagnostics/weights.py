@@ -1,12 +1,13 @@
 """What each sample of a matching weighs."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from okapi.matching.checks import as_array
 from okapi.matching.matches import Matches
 
 Floats = NDArray[np.float64]
@@ -26,7 +27,7 @@ class Pairs(NamedTuple):
 
 
 def pair_weights(matches: Matches) -> Tensor:
-    """Return the weight of every pair: a query shares a weight of 1 among the keys found for it.
+    """Return the weight of every pair: a query shares a weight of 1 among the keys that it has.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ def pair_weights(matches: Matches) -> Tensor:
     Returns
     -------
     Tensor of shape (m, k), float64
-        1 / (number of keys found for the query); 0 where ``matches.key`` is -1.
+        1 / (number of keys of the query); 0 where ``matches.key`` is -1.
 
     Examples
     --------
@@ -47,8 +48,8 @@ def pair_weights(matches: Matches) -> Tensor:
     tensor([[0.5000, 0.5000],
             [1.0000, 0.0000]], dtype=torch.float64)
     """
-    found = (matches.key >= 0).to(torch.float64)
-    return found / found.sum(dim=1, keepdim=True).clamp(min=1)
+    present = (matches.key >= 0).to(torch.float64)
+    return present / present.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 def matching_weights(matches: Matches, n_queries: int, n_keys: int) -> tuple[Floats, Floats]:
@@ -97,7 +98,7 @@ def effective_sample_size(weights: ArrayLike | Tensor) -> float:
 
 
 def flatten_pairs(matches: Matches, n_queries: int, n_keys: int) -> Pairs:
-    """Return the pairs that were found, by match then rank, after checking that their rows exist."""
+    """Return the pairs, by match then rank, after checking that their rows exist."""
     query = matches.query.detach().cpu().numpy()
     key = matches.key.detach().cpu().numpy()
     for name, rows, lowest, size in (("query", query, 0, n_queries), ("key", key, -1, n_keys)):
@@ -114,16 +115,3 @@ def flatten_pairs(matches: Matches, n_queries: int, n_keys: int) -> Pairs:
 def sum_by(group: Integers, weights: Floats, n_groups: int) -> Floats:
     """Return the summed weights of each of the groups, shape (n_groups,)."""
     return np.bincount(group, weights=weights, minlength=n_groups).astype(np.float64, copy=False)
-
-
-def as_array(values: ArrayLike | Tensor, name: str, ndim: int | None = None) -> NDArray[Any]:
-    """Return numbers as an array, of ``ndim`` dimensions if given, without a copy where that is possible."""
-    if isinstance(values, Tensor):
-        tensor = values.detach().cpu()
-        values = tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be numbers, got dtype {array.dtype}")
-    if ndim is not None and array.ndim != ndim:
-        raise ValueError(f"{name} must be {ndim}-dimensional, got shape {array.shape}")
-    return array

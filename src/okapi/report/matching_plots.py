@@ -1,14 +1,6 @@
-"""Figures of a matching: love plot and propensity histograms.
+"""Plots of a matching: love plot, propensity histograms, and the Pareto front of a grid search."""
 
-Figures are made without pyplot, so that drawing changes no global state and needs no display. Their background is
-transparent and their colours, safe for colour-blind readers, stand out on light and dark pages alike.
-"""
-
-import re
 from collections.abc import Mapping, Sequence
-from functools import cache
-from html import escape
-from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,20 +8,16 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from okapi.matching.balance import SMD_LIMIT, Balance, name_domains
-from okapi.matching.directions import memberships, position_of
-from okapi.matching.matches import Matches
-from okapi.matching.weights import Floats, Pairs, as_array, effective_sample_size, flatten_pairs, sum_by
+from okapi.matching import Balance, Matches, Tuning, effective_sample_size
+from okapi.matching.checks import as_array
+from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT
+from okapi.matching.diagnostics.directions import memberships, name_domains, position_of
+from okapi.matching.diagnostics.weights import Floats, Pairs, flatten_pairs, sum_by
+from okapi.report.plots import BLUE, INK, ORANGE, finish, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-BLUE = "#1f83c4"
-ORANGE = "#d55e00"
-INK = "#777777"  # as far from white as from black; to_svg() makes it the colour of the page's text
-WIDTH = 4.2  # inches: 400 pixels on a page
-MAX_NAME = 24
 
 _DEVIATIONS = {
     "pooled": "pooled deviations",
@@ -49,7 +37,7 @@ def love_plot(
     Parameters
     ----------
     balance : Balance
-        What :func:`okapi.matching.balance.balance` returns.
+        What `okapi.matching.balance` returns.
     direction : (query domain, key domain) or "all", optional
         One of the directions in ``balance.table``; by default the first, which is the worst. There is a row for each
         covariate, from the largest difference before matching to the smallest. "all": a row for each direction
@@ -66,12 +54,12 @@ def love_plot(
     if max_covariates < 1:
         raise ValueError(f"max_covariates must be at least 1, got {max_covariates}")
     if direction == "all":
-        names = balance.pairs.query_domain.map(_short) + " → " + balance.pairs.key_domain.map(_short)
+        names = balance.pairs.query_domain.map(short_name) + " → " + balance.pairs.key_domain.map(short_name)
         columns = ["max_abs_smd_before", "max_abs_smd_after", "mean_abs_smd_before", "mean_abs_smd_after"]
         rows, title, what = balance.pairs[columns], "Largest and mean over the covariates", "directions"
     else:
         table, title = _one_direction(balance, direction)
-        names, rows, what = table.covariate.map(_short), table[["smd_before", "smd_after"]].abs(), "covariates"
+        names, rows, what = table.covariate.map(short_name), table[["smd_before", "smd_after"]].abs(), "covariates"
     rows = rows.set_axis(["before", "after", "mean_before", "mean_after"][: rows.shape[1]], axis=1).set_axis(names)
 
     worst = rows[["before", "after"]].max(axis=1).to_numpy()
@@ -93,7 +81,7 @@ def _one_direction(balance: Balance, direction: tuple[Any, Any] | None) -> tuple
         raise ValueError(f"direction must be in balance.table or 'all', got {direction!r}")
     n_directions = len(balance.pairs)
     rank = f" (worst of {n_directions} directions)" if direction is None and n_directions > 1 else ""
-    return chosen, f"{_short(source)} → {_short(target)}{rank}"
+    return chosen, f"{short_name(source)} → {short_name(target)}{rank}"
 
 
 def _draw_love_plot(rows: pd.DataFrame, title: str, label: str) -> "Figure":
@@ -197,7 +185,7 @@ def propensity_histograms(
         of_query = of_query.only(position_of(labels, direction[0]))
         keyed = np.isin(np.arange(sizes[1]), of_key.only(position_of(labels, direction[1])).row)
     prefix = "domain " if domain_names is None else ""
-    names = [prefix + _short(name) for name in name_domains(labels, domain_names)]
+    names = [prefix + short_name(name) for name in name_domains(labels, domain_names)]
     pairs = flatten_pairs(matches, *sizes)
 
     n_queries = np.bincount(of_query.domain, minlength=len(labels))
@@ -274,27 +262,6 @@ def _annotate(axes: "Axes", query: str, key: str) -> None:
         axes.text(0.98, place, text, color=colour, fontsize=8, ha="right", va=align, transform=axes.transAxes)
 
 
-def to_svg(figure: "Figure") -> str:
-    """Return a figure as an ``<svg>`` element to put into a page.
-
-    The same figure gives the same text. Letters stay letters, in the page's own colour, and the figure's label is
-    what a screen reader says.
-    """
-    from matplotlib import rc_context
-
-    buffer = StringIO()
-    with rc_context({"svg.hashsalt": "okapi", "svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    # What would reach beyond the figure: rules for all elements of the page, and names of groups that figures share.
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)
-    label = escape(str(figure.get_label()), quote=True)
-    attributes = f'role="img" aria-label="{label}" style="stroke-linejoin: round; stroke-linecap: butt"'
-    return svg.replace(INK, "currentColor").replace("<svg", f"<svg {attributes}", 1)
-
-
 def _as_propensity(values: ArrayLike | Tensor, name: str) -> Floats:
     """Return propensities as an array of shape (n, 1) or (n, S)."""
     array = as_array(values, name).astype(np.float64)
@@ -344,36 +311,36 @@ def _range(*samples: Floats) -> tuple[float, float]:
     return (low, high) if low < high else (low - 1, high + 1)
 
 
-def new_figure(height: float, label: str) -> "Figure":
-    """Return an empty figure of the width that all figures share; ``label`` is its text for those who do not see it."""
-    figure = _figure_class()(figsize=(WIDTH, height), layout="constrained")
-    figure.patch.set_alpha(0)
-    figure.set_label(label)
+def pareto_plot(tuning: Tuning) -> "Figure":
+    """Draw mean ``|SMD|`` after matching against the retained share of queries, the Pareto front as a line.
+
+    Combinations with every ``|SMD|`` at most 0.1 are filled; the ring is the best. Those that matched nothing are
+    left out.
+    """
+    from matplotlib.ticker import PercentFormatter
+
+    table = tuning.table[np.isfinite(tuning.table.mean_abs_smd)]
+    figure = new_figure(3.2, "Retained queries and balance of every combination")
+    axes = figure.add_subplot()
+    balanced = table.max_abs_smd <= SMD_LIMIT + ROUNDING
+    for rows, colour, filled, label in (
+        (~balanced, ORANGE, False, "max |SMD| > 0.1"),
+        (balanced, BLUE, True, "max |SMD| ≤ 0.1"),
+    ):
+        face = colour if filled else "none"
+        style: dict[str, Any] = {"s": 20, "linewidths": 1, "edgecolors": colour, "facecolors": face, "label": label}
+        axes.scatter(table.retained[rows], table.mean_abs_smd[rows], **style)
+    front = table[table.pareto].sort_values("retained")
+    axes.step(front.retained, front.mean_abs_smd, where="pre", color=INK, linewidth=1, zorder=1, label="Pareto front")
+    best = table.head(1)
+    axes.scatter(best.retained, best.mean_abs_smd, s=90, linewidths=1.2, edgecolors=INK, facecolors="none")
+    if len(table):
+        before = float(table.mean_abs_smd_before.iloc[0])
+        axes.axhline(before, color=INK, linestyle=":", linewidth=0.9, label="before matching")
+    axes.set(xlim=(-0.02, 1.02), ylim=(0, None))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    figure.supxlabel("retained queries", color=INK, fontsize=8)
+    figure.supylabel("mean |SMD| after matching", color=INK, fontsize=8)
+    finish(axes)
+    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8, labelcolor=INK)
     return figure
-
-
-@cache
-def _figure_class() -> "type[Figure]":
-    from matplotlib.figure import Figure
-
-    class NotebookFigure(Figure):
-        """A figure that a notebook shows by itself, though pyplot does not know of it."""
-
-        def _repr_svg_(self) -> str:
-            return to_svg(self)
-
-    return NotebookFigure
-
-
-def finish(axes: "Axes") -> None:
-    """Give axes the colours and sizes that all figures share."""
-    axes.patch.set_alpha(0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(INK)
-    axes.tick_params(colors=INK, labelsize=8, length=2)
-
-
-def _short(name: Any) -> str:
-    """Return a name as it is drawn: cut where it is too long, its dollar signs no formula to matplotlib."""
-    text = str(name)
-    return (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…").replace("$", r"\$")

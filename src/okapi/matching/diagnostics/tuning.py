@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,20 +16,14 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from okapi.matching.balance import ROUNDING, SMD_LIMIT, balance
-from okapi.matching.caliper_nn import check_k
-from okapi.matching.calipers import Calipers
-from okapi.matching.matcher import ESTIMANDS, CaliperMatcher
-from okapi.matching.plots import BLUE, INK, ORANGE, finish, new_figure
-from okapi.matching.propensity import Propensity, check_temperature
-from okapi.matching.weights import effective_sample_size, matching_weights
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from okapi.matching.calipers import fixed_bounds
+from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT
+from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
+from okapi.matching.matcher import CaliperMatcher
+from okapi.matching.propensity import Propensity
 
 Array: TypeAlias = NDArray[Any]
 Settings: TypeAlias = dict[str, Any]
-Progress: TypeAlias = Callable[[int, int], None]
 
 CALIPERS = ("fixed_caliper", "std_caliper", "outcome_caliper")
 SETTINGS = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "outcome_caliper")
@@ -37,7 +31,7 @@ SETTINGS = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k",
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuning:
-    """What a grid search over the calipers found.
+    """The result of a grid search over the calipers.
 
     Parameters
     ----------
@@ -91,8 +85,8 @@ class Tuning:
 
     def _headline(self) -> str:
         matched = int((self.table.retained > 0).sum())
-        found = f"{len(self.table)} combinations, {matched} of them with pairs, {int(self.table.pareto.sum())} on the "
-        return found + "Pareto front of retained queries and mean |SMD|; the best first."
+        text = f"{len(self.table)} combinations, {matched} of them with pairs, {int(self.table.pareto.sum())} on the "
+        return text + "Pareto front of retained queries and mean |SMD|; the best first."
 
 
 def settings_of(row: "pd.Series[Any]") -> Settings:
@@ -121,7 +115,7 @@ def tune(
     propensity_scores: ArrayLike | None = None,
     outcome: ArrayLike | None = None,
     n_jobs: int = 1,
-    progress: Progress | bool | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Tuning:
     """Match with every combination of the settings, and compare balance and retained queries.
 
@@ -139,8 +133,8 @@ def tune(
         Has all other settings; not changed.
     n_jobs : int
         Worker processes; -1 is one per processor. The result does not depend on their number.
-    progress : callable or bool, optional
-        Called as ``progress(done, total)`` whenever a combination is done; True shows a bar.
+    progress : callable, optional
+        Called as ``progress(done, total)`` whenever a combination is done.
 
     Returns
     -------
@@ -150,7 +144,7 @@ def tune(
     --------
     >>> import numpy as np
     >>> from okapi.matching import CaliperMatcher
-    >>> from okapi.matching.tuning import tune
+    >>> from okapi.matching import tune
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(300, 4)) + np.repeat([[0.0], [0.5]], 150, axis=0)
     >>> site = np.repeat(["north", "south"], 150)
@@ -177,23 +171,16 @@ def tune(
         for number, one in enumerate(matchers)
     )
     results = Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_leave_interrupts_alone)(tasks)
-    with _reporting(progress, len(rows)) as report, _stopping(results):
+    with _stopping(results):
         for done, (number, row) in enumerate(results, 1):
             rows[number] = row
-            report(done, len(rows))
+            if progress is not None:
+                progress(done, len(rows))
     return Tuning(_ranked(pd.DataFrame([{**chosen, **row} for chosen, row in zip(combinations, rows, strict=True)])))
 
 
 def check_grid(grid: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse values that could not be tried, naming the setting."""
-    checks: dict[str, Callable[[Any], object]] = {
-        "fixed_caliper": lambda value: Calipers(fixed=value),
-        "std_caliper": lambda value: Calipers(std=value),
-        "temperature": check_temperature,
-        "caliper_scale": lambda value: Calipers(scale=value),
-        "k": check_k,
-        "outcome_caliper": lambda value: Calipers(outcome=value),
-    }
+    """Reject values that could not be tried, naming the setting."""
     for name, values in grid.items():
         if isinstance(values, str) or not np.iterable(values):
             raise TypeError(f"{name} must be a sequence of values to try, got {values!r}")
@@ -203,7 +190,7 @@ def check_grid(grid: Mapping[str, Sequence[Any]]) -> None:
             optional = name.endswith("caliper") and value is None
             if name != "caliper_scale" and not optional and (isinstance(value, bool) or not isinstance(value, Real)):
                 raise TypeError(f"{name} must hold numbers{' or None' * name.endswith('caliper')}, got {value!r}")
-            checks[name](value)
+            CaliperMatcher(**{name: value}).check_settings()
 
 
 def _combinations(grid: dict[str, Sequence[Any]], base: CaliperMatcher) -> list[Settings]:
@@ -214,7 +201,7 @@ def _combinations(grid: dict[str, Sequence[Any]], base: CaliperMatcher) -> list[
         one = clone(base).set_params(**settings)
         fixed = settings["fixed_caliper"]
         meaning = (
-            None if fixed is None else max(fixed, round(1 - fixed, 12)),
+            None if fixed is None else fixed_bounds(fixed),
             settings["std_caliper"],
             settings["temperature"] if one.needs_propensity() else None,
             settings["caliper_scale"] if one.std_caliper is not None or one.distance == "propensity" else None,
@@ -251,22 +238,13 @@ def _scores(
 def _run(
     number: int, matcher: CaliperMatcher, X: Any, domain: ArrayLike, scores: Any, outcome: Any
 ) -> tuple[int, dict[str, float]]:
-    """Match once; return the number of the run and its figures."""
+    """Match once; return the number of the run and its metrics."""
     matcher = clone(matcher).fit(X, domain, propensity_scores=scores, outcome=outcome)
     matches = matcher.match()
-    covariates, domains = matcher.covariates_, matcher.domain_
-    direction = ESTIMANDS[matcher.estimand]
-    figures = balance(
-        covariates,
-        covariates,
-        query_domain=domains,
-        key_domain=domains,
-        matches=matches,
-        max_pairs=0,
-        direction=direction,
-    ).summary()
-    n_queries, n_keys = (_size(domains, side) for side in direction or (None, None))
-    key_weight = matching_weights(matches, len(covariates), len(covariates))[1]
+    metrics = matcher.balance(matches, max_pairs=0).summary()
+    n_samples = len(matcher.domain_)
+    n_queries, n_keys = (_size(matcher.domain_, side) for side in matcher.direction or (None, None))
+    key_weight = matching_weights(matches, n_samples, n_samples)[1]
     matched_keys = int(np.count_nonzero(key_weight))
     row = {
         "retained": len(matches) / n_queries,
@@ -274,11 +252,11 @@ def _run(
         "matched_keys": matched_keys,
         "key_share": matched_keys / n_keys,
         "ess_share": effective_sample_size(key_weight) / n_keys,
-        "matched_directions": int(figures["matched_directions"]),
+        "matched_directions": int(metrics["matched_directions"]),
     }
     names = ("max_abs_smd", "mean_abs_smd", "variance_ratio_share")
-    after = {name: figures[f"{name}_after"] for name in names}
-    return number, row | after | {f"{name}_before": figures[f"{name}_before"] for name in names}
+    after = {name: metrics[f"{name}_after"] for name in names}
+    return number, row | after | {f"{name}_before": metrics[f"{name}_before"] for name in names}
 
 
 def _size(domains: Array, side: int | None) -> int:
@@ -328,7 +306,7 @@ def pareto_front(retained: ArrayLike, imbalance: ArrayLike) -> Array:
 
 
 def _leave_interrupts_alone() -> None:
-    """Let Ctrl-C reach the main process only, which then stops the workers; for a worker to start with."""
+    """Let Ctrl-C reach the main process only, which then stops the workers; run at the start of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -341,56 +319,3 @@ def _stopping(results: Any) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # joblib warns of results that nobody waited for
             results.close()
-
-
-@contextmanager
-def _reporting(progress: Progress | bool | None, total: int) -> Iterator[Progress]:
-    """Yield what is called after each combination."""
-    if callable(progress):
-        yield progress
-    elif not progress:
-        yield lambda done, total: None
-    else:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("Matching", total=total)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def pareto_plot(tuning: Tuning) -> "Figure":
-    """Draw mean ``|SMD|`` after matching against the retained share of queries, the Pareto front as a line.
-
-    Combinations with every ``|SMD|`` at most 0.1 are filled; the ring is the best. Those that matched nothing are
-    left out.
-    """
-    from matplotlib.ticker import PercentFormatter
-
-    table = tuning.table[np.isfinite(tuning.table.mean_abs_smd)]
-    figure = new_figure(3.2, "Retained queries and balance of every combination")
-    axes = figure.add_subplot()
-    balanced = table.max_abs_smd <= SMD_LIMIT + ROUNDING
-    for rows, colour, filled, label in (
-        (~balanced, ORANGE, False, "max |SMD| > 0.1"),
-        (balanced, BLUE, True, "max |SMD| ≤ 0.1"),
-    ):
-        face = colour if filled else "none"
-        style: dict[str, Any] = {"s": 20, "linewidths": 1, "edgecolors": colour, "facecolors": face, "label": label}
-        axes.scatter(table.retained[rows], table.mean_abs_smd[rows], **style)
-    front = table[table.pareto].sort_values("retained")
-    axes.step(front.retained, front.mean_abs_smd, where="pre", color=INK, linewidth=1, zorder=1, label="Pareto front")
-    best = table.head(1)
-    axes.scatter(best.retained, best.mean_abs_smd, s=90, linewidths=1.2, edgecolors=INK, facecolors="none")
-    if len(table):
-        before = float(table.mean_abs_smd_before.iloc[0])
-        axes.axhline(before, color=INK, linestyle=":", linewidth=0.9, label="before matching")
-    axes.set(xlim=(-0.02, 1.02), ylim=(0, None))
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    figure.supxlabel("retained queries", color=INK, fontsize=8)
-    figure.supylabel("mean |SMD| after matching", color=INK, fontsize=8)
-    finish(axes)
-    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8, labelcolor=INK)
-    return figure

@@ -1,6 +1,6 @@
 """Who is compared with whom: groups of weighted samples, one for each ordered pair of domains."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from okapi.matching.weights import Floats, Integers, Pairs, as_array, sum_by
+from okapi.matching.checks import check_domain
+from okapi.matching.diagnostics.weights import Floats, Integers, Pairs, sum_by
 
 # With thousands of domains most of the millions of directions are empty: beyond this only those with pairs are listed.
 MAX_DIRECTIONS = 100_000
@@ -127,8 +128,10 @@ def memberships(
     sizes : tuple of int
         Number of queries and of keys, n and m.
     """
-    of_query = _domain_array(query_domain, "query_domain", sizes[0])
-    of_key = _domain_array(key_domain, "key_domain", sizes[1])
+    of_query, of_key = (
+        check_domain(domain, name, size).cpu().numpy()
+        for domain, name, size in zip((query_domain, key_domain), ("query_domain", "key_domain"), sizes, strict=True)
+    )
     if of_query.shape[1:] != of_key.shape[1:]:
         raise ValueError(
             f"query_domain and key_domain must agree in kind and width, got shapes {of_query.shape} and {of_key.shape}"
@@ -140,22 +143,31 @@ def memberships(
     return Membership(np.arange(len(query)), query), Membership(np.arange(len(key)), key), labels
 
 
+def pair_directions(
+    of_query: Membership, of_key: Membership, sizes: tuple[int, int], n_domains: int, pairs: Pairs
+) -> tuple[Integers, Integers]:
+    """Return (pair, direction) for every direction of every pair; direction a to b is number ``a * n_domains + b``."""
+    pair, source = of_query.expand(pairs.query, sizes[0])
+    entry, target = of_key.expand(pairs.key[pair], sizes[1])
+    return pair[entry], source[entry] * n_domains + target
+
+
+def name_domains(labels: Integers, names: Sequence[Any] | Mapping[int, Any] | None) -> NDArray[Any]:
+    """Return the name of every label: what ``names`` has under its number, by default the number."""
+    if names is None:
+        return labels
+    known = names if isinstance(names, Mapping) else dict(enumerate(names))
+    missing = [int(label) for label in labels if label not in known]
+    if missing:
+        raise ValueError(f"domain_names must name every domain, got none for {missing[:5]}")
+    return np.array([known[int(label)] for label in labels], dtype=object)
+
+
 def position_of(labels: Integers, domain: int) -> int:
     """Return where a domain that a direction names stands among the labels."""
     if domain not in labels:
         raise ValueError(f"direction must name domains of the samples, got {domain}; there are {labels[:20].tolist()}")
     return int(np.flatnonzero(labels == domain)[0])
-
-
-def _domain_array(domain: ArrayLike | Tensor, name: str, size: int) -> NDArray[Any]:
-    array = as_array(domain, name)
-    is_set = array.ndim == 2 and array.dtype == bool
-    if not is_set and not (array.ndim == 1 and (array.dtype.kind in "biu" or not array.size)):
-        wanted = "integers of shape (n,) or booleans of shape (n, S)"
-        raise ValueError(f"{name} must be {wanted}, got {array.dtype} of shape {array.shape}")
-    if len(array) != size:
-        raise ValueError(f"{name} must have one entry for each of the {size} samples, got {len(array)}")
-    return array if is_set else array.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,9 +202,7 @@ class Directions:
         queries = Groups.collect(of_query.domain, of_query.row, np.ones(len(of_query.row)), n_domains, sizes[0])
         keys = Groups.collect(of_key.domain, of_key.row, np.ones(len(of_key.row)), n_domains, sizes[1])
 
-        pair, source = of_query.expand(pairs.query, sizes[0])
-        entry, target = of_key.expand(pairs.key[pair], sizes[1])
-        pair, direction = pair[entry], source[entry] * n_domains + target
+        pair, direction = pair_directions(of_query, of_key, sizes, n_domains, pairs)
         listed = np.unique(direction)
 
         queried, keyed = queries.sizes > 0, keys.sizes > 0

@@ -9,9 +9,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from okapi.matching.directions import Directions, column_blocks, memberships, position_of
+from okapi.matching.checks import as_array, check_choice
+from okapi.matching.diagnostics.directions import Directions, column_blocks, memberships, name_domains, position_of
+from okapi.matching.diagnostics.weights import Floats, Integers, effective_sample_size, flatten_pairs
 from okapi.matching.matches import Matches
-from okapi.matching.weights import Floats, Integers, as_array, effective_sample_size, flatten_pairs
 
 Denominator = Literal["pooled", "query", "key"]
 
@@ -59,15 +60,15 @@ class Balance:
 
         "before" is over all directions listed, "after" over those with pairs; NaN where there is none.
         """
-        figures = {
+        metrics = {
             "directions": float(len(self.pairs)),
             "matched_directions": float((self.pairs.matched_queries > 0).sum()),
         }
-        for figure in _FIGURES:
+        for metric in _METRICS:
             for when in ("before", "after"):
-                column = self.pairs[f"{figure}_{when}"]
-                figures[f"{figure}_{when}"] = float(column.max() if figure == "max_abs_smd" else column.mean())
-        return figures
+                column = self.pairs[f"{metric}_{when}"]
+                metrics[f"{metric}_{when}"] = float(column.max() if metric == "max_abs_smd" else column.mean())
+        return metrics
 
     def __repr__(self) -> str:
         return f"{self._headline()}\n{self.pairs.head(10).to_string(index=False, float_format='{:.3f}'.format)}"
@@ -78,16 +79,16 @@ class Balance:
         return f"<p>{self._headline()}</p>{pairs}<details><summary>Covariates</summary>{table}</details>"
 
     def _headline(self) -> str:
-        figures = self.summary()
+        metrics = self.summary()
         text = (
-            f"Balance in {len(self.pairs)} directions, {figures['matched_directions']:.0f} of them with pairs: "
-            f"max |SMD| {figures['max_abs_smd_before']:.3f} before, {figures['max_abs_smd_after']:.3f} after. "
+            f"Balance in {len(self.pairs)} directions, {metrics['matched_directions']:.0f} of them with pairs: "
+            f"max |SMD| {metrics['max_abs_smd_before']:.3f} before, {metrics['max_abs_smd_after']:.3f} after. "
             f"SMD denominator: {DENOMINATORS[self.denominator]}."
         )
         return text + (f" {self.unlisted} directions without pairs are not listed." if self.unlisted else "")
 
 
-_FIGURES = ("max_abs_smd", "mean_abs_smd", "smd_share", "variance_ratio_share")
+_METRICS = ("max_abs_smd", "mean_abs_smd", "smd_share", "variance_ratio_share")
 _WHEN = ("before", "after")
 _STATISTICS = ("mean_query", "mean_key", "smd", "variance_ratio", "ks", "overlap")
 
@@ -108,7 +109,7 @@ def balance(
     r"""Compare the covariates of queries and keys, domain by domain, before and after matching.
 
     A direction is an ordered pair of domains, a to b. Before matching it compares all queries of a with all keys of b.
-    After, it compares the queries and keys of its matched pairs; a pair weighs 1 / (keys found for its query) and a
+    After, it compares the queries and keys of its matched pairs; a pair weighs 1 / (keys of its query) and a
     sample what its pairs in this direction weigh. Every direction with samples on both sides is listed, without pairs
     too unless there are more than 100,000 directions; a to a only where it has pairs. A sample with a set of labels
     belongs to each of them.
@@ -158,15 +159,14 @@ def balance(
     >>> from okapi.matching import Matches
     >>> x = np.array([[0.0], [1.0], [1.0], [3.0], [5.0]])
     >>> pairs = Matches(torch.tensor([0, 1]), torch.tensor([[2], [2]]), torch.tensor([[1.0], [0.0]]))
-    >>> found = balance(x[:2], x, query_domain=[0, 0], key_domain=[0, 0, 1, 1, 1], matches=pairs, names=["age"])
-    >>> found.table[["covariate", "smd_before", "smd_after"]].round(2).values.tolist()
+    >>> result = balance(x[:2], x, query_domain=[0, 0], key_domain=[0, 0, 1, 1, 1], matches=pairs, names=["age"])
+    >>> result.table[["covariate", "smd_before", "smd_after"]].round(2).values.tolist()
     [['age', -1.67, -0.33]]
     """
     x_query, x_key = _covariates(queries, "queries"), _covariates(keys, "keys")
     if x_query.shape[1] != x_key.shape[1]:
         raise ValueError(f"queries and keys must have the same covariates, got {x_query.shape[1]} and {x_key.shape[1]}")
-    if denominator not in get_args(Denominator):
-        raise ValueError(f"denominator must be one of {get_args(Denominator)}, got {denominator!r}")
+    check_choice("denominator", denominator, get_args(Denominator))
     if max_pairs < 0:
         raise ValueError(f"max_pairs must not be negative, got {max_pairs}")
     covariates = _covariate_names(names, x_query.shape[1])
@@ -213,17 +213,17 @@ class _Comparison:
         after_query = matched_queries.moments(self.queries[:, columns])
         after_key = matched_keys.moments(self.keys[:, columns])
 
-        figures = {}
+        metrics = {}
         sides = {"before": (before_query, before_key), "after": (after_query, after_key)}
         for when, ((mean_query, v_query), (mean_key, v_key)) in sides.items():
-            figures[f"mean_query_{when}"] = mean_query
-            figures[f"mean_key_{when}"] = mean_key
+            metrics[f"mean_query_{when}"] = mean_query
+            metrics[f"mean_key_{when}"] = mean_key
             difference = mean_query - mean_key
             with np.errstate(all="ignore"):
                 smd = np.where((scale == 0) & (difference == 0), 0.0, difference / scale)
                 ratio = np.where(binary, np.nan, v_query / v_key)
-            figures[f"smd_{when}"], figures[f"variance_ratio_{when}"] = smd, ratio
-        return figures
+            metrics[f"smd_{when}"], metrics[f"variance_ratio_{when}"] = smd, ratio
+        return metrics
 
     def distributions(self, direction: int) -> dict[str, Floats]:
         """Return KS and overlap of every covariate, shape (n_covariates,), in one direction."""
@@ -231,16 +231,16 @@ class _Comparison:
         before = d.queries[d.query_domain[direction]], d.keys[d.key_domain[direction]]
         after = d.matched_queries[direction], d.matched_keys[direction]
         n_columns = self.queries.shape[1]
-        figures = {f"{name}_{when}": np.full(n_columns, np.nan) for name in ("ks", "overlap") for when in _WHEN}
+        metrics = {f"{name}_{when}": np.full(n_columns, np.nan) for name in ("ks", "overlap") for when in _WHEN}
         for columns in column_blocks(n_columns, len(before[0][0]) + len(before[1][0])):
             edges = None
             for when, (query_side, key_side) in zip(_WHEN, (before, after), strict=True):
                 if len(query_side[0]):
                     cdfs = _Cdfs.of(self.queries[:, columns], *query_side, self.keys[:, columns], *key_side)
                     edges = cdfs.quantiles(OVERLAP_BINS) if edges is None else edges
-                    figures[f"ks_{when}"][columns] = cdfs.largest_difference()
-                    figures[f"overlap_{when}"][columns] = cdfs.overlap(edges)
-        return figures
+                    metrics[f"ks_{when}"][columns] = cdfs.largest_difference()
+                    metrics[f"overlap_{when}"][columns] = cdfs.overlap(edges)
+        return metrics
 
 
 class _Cdfs(NamedTuple):
@@ -299,9 +299,9 @@ def _pairs_table(comparison: _Comparison, domains: NDArray[Any]) -> pd.DataFrame
     )
     height = max(n_directions, len(d.matched_queries.rows), len(d.matched_keys.rows))
     for columns in column_blocks(n_columns, height):
-        figures = comparison.statistics(columns)
+        metrics = comparison.statistics(columns)
         for when in _WHEN:
-            smd, ratio = np.abs(figures[f"smd_{when}"]), figures[f"variance_ratio_{when}"]
+            smd, ratio = np.abs(metrics[f"smd_{when}"]), metrics[f"variance_ratio_{when}"]
             largest[when] = np.maximum(largest[when], smd.max(axis=1))
             total[when] += smd.sum(axis=1)
             within[when] += (smd <= SMD_LIMIT + ROUNDING).sum(axis=1)
@@ -330,11 +330,11 @@ def _covariate_table(
     comparison: _Comparison, chosen: Integers, domains: NDArray[Any], covariates: NDArray[Any]
 ) -> pd.DataFrame:
     """Return one row per chosen direction and covariate, in the order of the directions, worst covariate first."""
-    figures = comparison.statistics(slice(None), chosen)
+    metrics = comparison.statistics(slice(None), chosen)
     distributions = [comparison.distributions(direction) for direction in chosen]
     for name in (f"{name}_{when}" for name in ("ks", "overlap") for when in _WHEN):
-        figures[name] = np.array([figure[name] for figure in distributions]).reshape(len(chosen), len(covariates))
-    order = np.lexsort((-np.abs(figures["smd_before"]), -np.abs(figures["smd_after"])), axis=1)
+        metrics[name] = np.array([one[name] for one in distributions]).reshape(len(chosen), len(covariates))
+    order = np.lexsort((-np.abs(metrics["smd_before"]), -np.abs(metrics["smd_after"])), axis=1)
     d = comparison.directions
     return pd.DataFrame(
         {
@@ -342,7 +342,7 @@ def _covariate_table(
             "key_domain": np.repeat(domains[d.key_domain[chosen]], len(covariates)),
             "covariate": covariates[order].ravel(),
             **{
-                f"{name}_{when}": np.take_along_axis(figures[f"{name}_{when}"], order, axis=1).ravel()
+                f"{name}_{when}": np.take_along_axis(metrics[f"{name}_{when}"], order, axis=1).ravel()
                 for name in _STATISTICS
                 for when in _WHEN
             },
@@ -371,14 +371,3 @@ def _covariate_names(names: Sequence[str] | None, n_covariates: int) -> NDArray[
     if len(chosen) != n_covariates:
         raise ValueError(f"names must name each of the {n_covariates} covariates, got {len(chosen)} names")
     return np.array(chosen, dtype=object)
-
-
-def name_domains(labels: Integers, names: Sequence[Any] | Mapping[int, Any] | None) -> NDArray[Any]:
-    """Return the name of every label: what ``names`` has under its number, by default the number."""
-    if names is None:
-        return labels
-    known = names if isinstance(names, Mapping) else dict(enumerate(names))
-    missing = [int(label) for label in labels if label not in known]
-    if missing:
-        raise ValueError(f"domain_names must name every domain, got none for {missing[:5]}")
-    return np.array([known[int(label)] for label in labels], dtype=object)

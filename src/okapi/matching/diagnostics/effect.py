@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 from torch import Tensor
 
+from okapi.matching.checks import as_array
+from okapi.matching.diagnostics.weights import Floats, Integers, flatten_pairs
 from okapi.matching.matches import Matches
-from okapi.matching.weights import Floats, Integers, as_array, flatten_pairs
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def effect(outcome: ArrayLike | Tensor, *, matches: Matches, outcome_keys: Array
     """Estimate the mean difference in outcome, query minus key, over a matching.
 
     The estimate is the coefficient of side in a regression of the outcome on it, in which a matched query weighs 1 and
-    each of its keys 1 / (keys found for it). A match, that is a query with its keys, is a cluster (Abadie and Spiess).
+    each of its keys 1 / (keys that it has). A match, that is a query with its keys, is a cluster (Abadie and Spiess).
     If a sample is part of several matches, errors are clustered by match and by unit (Cameron et al.): variance by
     match, plus by unit, less by both together. In a variance over G clusters of N regression rows stands the usual
     factor for small samples, G / (G - 1) * (N - 1) / (N - 2). Should the two-way variance not be positive, the larger

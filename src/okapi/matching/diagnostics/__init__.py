@@ -1,0 +1,1 @@
+"""What a matching did: balance, precision, effect, weights, attrition, and the grid search over calipers."""
