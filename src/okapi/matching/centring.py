@@ -1,10 +1,13 @@
 """Vectors centred by domain mean: they are compared by their direction from the middle of their domain."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 PRIOR = 10  # of so many samples a domain has, in its mean, the mean of all
+PIECE = 1 << 17  # numbers handled at a time
+SHORTEST = 1e-12  # length by which a vector is divided at least
 
 
 def centred(query: Tensor, keys: Tensor, query_domain: Tensor, key_domain: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,31 +40,44 @@ def centred(query: Tensor, keys: Tensor, query_domain: Tensor, key_domain: Tenso
     >>> (query @ keys.T).argmax(1)  # without it, the nearest to both would be the first
     tensor([0, 1])
     """
-    domain = torch.cat([query_domain, key_domain])
-    everything = torch.cat([query, keys])
-    if not len(everything):
+    if not len(query) + len(keys):
         return query, keys
-    unit = centred_by(domain_means(everything, domain), everything, domain)
-    return unit[: len(query)], unit[len(query) :]
+    means = domain_means((query, keys), (query_domain, key_domain))
+    return centred_by(means, query, query_domain), centred_by(means, keys, key_domain)
 
 
-def domain_means(vectors: Tensor, domain: Tensor) -> Tensor:
-    """Return the mean of each domain, (S, d), of vectors (n, d), n > 0; see `centred`."""
-    overall = vectors.mean(0)
-    if domain.ndim == 2:
-        member = domain.to(vectors.dtype)
-        total, count = member.T @ vectors, member.sum(0)
-    else:
-        count = torch.bincount(domain)  # there may be thousands: a product with rows of 0 and 1 would be wide
-        total = vectors.new_zeros(len(count), vectors.shape[1]).index_add_(0, domain, vectors)
+def domain_means(vectors: Sequence[Tensor], domains: Sequence[Tensor]) -> Tensor:
+    """Return the mean of each domain, (S, d), of vectors (n, d) in one or several parts, n > 0; see `centred`."""
+    width = 1 + max(int(part.max()) for part in domains if len(part)) if domains[0].ndim == 1 else domains[0].shape[1]
+    total = vectors[0].new_zeros(width, vectors[0].shape[1])
+    count, everything = total.new_zeros(width), total.new_zeros(total.shape[1])
+    for part, domain in zip(vectors, domains, strict=True):
+        if domain.ndim == 2:
+            member = domain.to(part.dtype)
+            total += member.T @ part
+            count += member.sum(0)
+        else:  # there may be thousands: a product with rows of 0 and 1 would be wide
+            total.index_add_(0, domain, part)
+            count += torch.bincount(domain, minlength=width)
+        everything += part.sum(0)
+    overall = everything / sum(map(len, vectors))
     return (total + PRIOR * overall) / (count[:, None] + PRIOR)
 
 
 def centred_by(means: Tensor, vectors: Tensor, domain: Tensor) -> Tensor:
-    """Return the directions, (n, d), from the means (S, d) of their domains to vectors (n, d)."""
-    if domain.ndim == 2:
-        member = domain.to(vectors.dtype)
-        centre = member @ means / member.sum(1, keepdim=True).clamp(min=1)
-    else:
-        centre = means[domain]
-    return normalize(torch.sub(vectors, centre, out=centre), dim=-1)
+    """Return the directions, (n, d), from the means (S, d) of their domains to vectors (n, d).
+
+    Works in pieces that stay in the cache: vectors may be a memory bank.
+    """
+    out = torch.empty_like(vectors)
+    step = max(1, PIECE // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), step):
+        rows = slice(start, start + step)
+        if domain.ndim == 2:
+            member = domain[rows].to(vectors.dtype)
+            centre = member @ means / member.sum(1, keepdim=True).clamp(min=1)
+        else:
+            centre = means.index_select(0, domain[rows])
+        piece = torch.sub(vectors[rows], centre, out=out[rows])
+        piece.div_(torch.linalg.vector_norm(piece, dim=1, keepdim=True).clamp_(min=SHORTEST))
+    return out

@@ -431,7 +431,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             return vectors
         domain = torch.from_numpy(samples.domain)
         if self._means is None:
-            self._means = domain_means(vectors, domain)
+            self._means = domain_means([vectors], [domain])
         return centred_by(self._means, vectors, domain)
 
     def _match(self, vectors: Tensor, queries: Samples) -> Matches:
