@@ -33,7 +33,7 @@ def class_prior_and_frequencies(outcome, known, encoding, clusters):
     guesses = torch.stack([row for row, is_known in zip(outcome, known, strict=True) if not is_known])
     unlabelled = torch.stack([row for row, is_known in zip(encoding, known, strict=True) if not is_known])
     sizes = cluster_sizes(unlabelled, aligned(guesses, labels, guesses.mean(0)))
-    return torch.exp((1 - clusters) * torch.log(labels) + clusters * torch.log(sizes)), guesses.mean(0)
+    return labels ** (1 - clusters) * sizes**clusters, guesses.mean(0)
 
 
 def from_centres(queries, keys, query_domain, key_domain):
