@@ -18,12 +18,14 @@ def aligned(probability, p_target, p_model):
 
 
 def cluster_sizes(encoding, member):
-    """Expectation maximisation, three rounds: a round cluster per class, sharpness 8."""
+    """Expectation maximisation, three rounds: a round cluster per class, sharpness 8; nothing is less than 1e-6."""
     for _ in range(3):
-        centres = [sum(m * z for m, z in zip(of, encoding, strict=True)) / of.sum() for of in member.T]
+        mass = member.sum(0).clamp(min=1e-6)
+        sums = [sum(m * z for m, z in zip(of, encoding, strict=True)) for of in member.T]
+        centres = [total / m for total, m in zip(sums, mass, strict=True)]
         apart = torch.stack([torch.stack([((z - centre) ** 2).sum() for centre in centres]) for z in encoding])
-        width = (member * apart).sum() / len(member)
-        member = torch.softmax(torch.log(member.mean(0)) - 8 * apart / width, dim=1)
+        width = ((member * apart).sum() / len(member)).clamp(min=1e-6)
+        member = torch.softmax(torch.log(mass) - 8 * apart / width, dim=1)
     return member.mean(0)
 
 
@@ -33,7 +35,7 @@ def class_prior_and_frequencies(outcome, known, encoding, clusters):
     guesses = torch.stack([row for row, is_known in zip(outcome, known, strict=True) if not is_known])
     unlabelled = torch.stack([row for row, is_known in zip(encoding, known, strict=True) if not is_known])
     sizes = cluster_sizes(unlabelled, aligned(guesses, labels, guesses.mean(0)))
-    return torch.exp((1 - clusters) * torch.log(labels) + clusters * torch.log(sizes)), guesses.mean(0)
+    return labels ** (1 - clusters) * sizes**clusters, guesses.mean(0)
 
 
 def from_centres(queries, keys, query_domain, key_domain):

@@ -1,4 +1,4 @@
-"""Encodings less the mean of their domain."""
+"""Encodings centred by domain mean."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
+from okapi.config import PrognosticMatchingSettings
 from okapi.matching import caliper_nn
 from okapi.matching.centring import PRIOR, centred
 from okapi.nn import CrossDomainConsistency
@@ -18,23 +19,23 @@ def _samples(seed: int, rows: int = 60, width: int = 5, domains: int = 3) -> tup
 
 
 @given(seed=st.integers(0, 1000), queries=st.integers(0, 60), domains=st.integers(1, 5))
-def test_each_sample_is_less_the_mean_of_its_domain(seed: int, queries: int, domains: int) -> None:
+def test_each_sample_is_centred_by_the_mean_of_its_domain(seed: int, queries: int, domains: int) -> None:
     vectors, domain = _samples(seed, domains=domains)
     sides = domain[:queries], domain[queries:]
     found = torch.cat(centred(vectors[:queries].clone(), vectors[queries:].clone(), *sides))
     for row, vector in enumerate(vectors):
-        own = vectors[domain == domain[row]]
-        mean = (own.sum(0) + PRIOR * vectors.mean(0)) / (len(own) + PRIOR)
+        of_domain = vectors[domain == domain[row]]
+        mean = (of_domain.sum(0) + PRIOR * vectors.mean(0)) / (len(of_domain) + PRIOR)
         direction = (vector - mean) / (vector - mean).norm()
         torch.testing.assert_close(found[row], direction)
 
 
 @given(seed=st.integers(0, 1000))
-def test_sets_with_one_label_each_are_domains(seed: int) -> None:
+def test_multi_label_domains_of_one_label_each_are_domains(seed: int) -> None:
     vectors, domain = _samples(seed)
     plain = centred(vectors[:20], vectors[20:], domain[:20], domain[20:])
-    sets = one_hot(domain, 3).bool()
-    for ours, theirs in zip(centred(vectors[:20], vectors[20:], sets[:20], sets[20:]), plain, strict=True):
+    labels = one_hot(domain, 3).bool()
+    for ours, theirs in zip(centred(vectors[:20], vectors[20:], labels[:20], labels[20:]), plain, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -71,15 +72,14 @@ def test_classes_are_found_across_a_shift_that_hides_them() -> None:
 def test_the_step_matches_centred_encodings_and_pulls_towards_the_keys_themselves() -> None:
     torch.manual_seed(0)
     encoder = torch.nn.Linear(3, 6)
-    consistency = CrossDomainConsistency(
-        encoder, k=2, fixed_caliper=None, std_caliper=None, centred=True, weight=1.0, decay=0.0
-    )
+    settings = PrognosticMatchingSettings(k=2, outcome_caliper=None)
+    consistency = CrossDomainConsistency(encoder, matching=settings, weight=1.0, momentum=0.0)
     x, domain = torch.randn(30, 3), torch.arange(30) % 2
     z = encoder(x)
-    loss, _, figures = consistency(z, x, domain, step=0)
+    loss, _, metrics, _ = consistency(z, x, domain, step=0)
     unit = torch.nn.functional.normalize(encoder(x), dim=-1).detach()
     query, keys = centred(unit, unit, domain, domain)
     near = torch.cdist(query, keys).masked_fill(domain[:, None] == domain, torch.inf).topk(2, largest=False).indices
     apart = torch.nn.functional.normalize(z, dim=-1)[:, None] - unit[near]
-    assert figures["consistency"].item() == pytest.approx(apart.square().sum(-1).mean().item())
+    assert metrics["consistency"].item() == pytest.approx(apart.square().sum(-1).mean().item())
     assert loss.requires_grad

@@ -4,17 +4,22 @@ import runpy
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 import torch
-from okapi.nn.match_figures import hubness, matched_smd
 from torch import nn
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, one_hot
 
+from okapi.config import MatchingSettings, PrognosticMatchingSettings
+from okapi.data.task import Task
 from okapi.matching import Matches
-from okapi.nn import CrossDomainConsistency, Linear
+from okapi.nn import CrossDomainConsistency, Linear, PropensityScorer
+from okapi.nn.match_metrics import hubness, matched_smd
 
-FREE = {"centred": False}
+WIDE = MatchingSettings(k=1, fixed_caliper=1.0, std_caliper=None)  # with a scorer, and all samples inside
+NEAREST = MatchingSettings(k=1, fixed_caliper=None, std_caliper=None)
+BY_OUTCOME = PrognosticMatchingSettings(k=1, centre=False, outcome_caliper=0.6, class_prior=None)
 
 
 def encoder():
@@ -29,7 +34,7 @@ def batch(seed=0, n=10):
 
 def test_it_pulls_matched_samples_together():
     net = encoder()
-    consistency = CrossDomainConsistency(net, k=1, bank=64, decay=0.9, **FREE)
+    consistency = CrossDomainConsistency(net, matching=WIDE, bank=64, momentum=0.9)
     optimiser = torch.optim.AdamW([*net.parameters(), *consistency.scorer.parameters()], lr=0.01)
     distances = []
     for step in range(30):
@@ -38,7 +43,7 @@ def test_it_pulls_matched_samples_together():
         optimiser.zero_grad()
         result.loss.backward()
         optimiser.step()
-        distances.append(result.figures["consistency"].item())
+        distances.append(result.metrics["consistency"].item())
     assert sum(distances[-5:]) < sum(distances[:5]) / 2
     assert len(consistency.encodings) == len(consistency.domains) == 64
     assert int(consistency.step) == 30
@@ -46,7 +51,7 @@ def test_it_pulls_matched_samples_together():
 
 def test_the_keys_of_the_first_step_are_the_batch_and_the_loss_is_that_of_the_nearest():
     net = encoder().eval()
-    consistency = CrossDomainConsistency(net, k=2, **FREE)
+    consistency = CrossDomainConsistency(net, matching=replace(WIDE, k=2))
     x, domain = batch()
     z = net(x)
     unit = normalize(z.detach(), dim=1)
@@ -55,24 +60,24 @@ def test_the_keys_of_the_first_step_are_the_batch_and_the_loss_is_that_of_the_ne
     expected = squared.topk(2, largest=False).values.mean()
     result = consistency(z, x, domain)
     assert result.match_rate.item() == 1
-    assert result.figures["consistency"].item() == pytest.approx(expected.item(), rel=1e-4)
-    scorer_loss = result.figures["propensity_loss"]
+    assert result.metrics["consistency"].item() == pytest.approx(expected.item(), rel=1e-4)
+    scorer_loss = result.metrics["propensity_loss"]
     assert (result.loss - scorer_loss).item() == pytest.approx(expected.item(), rel=1e-3)
 
 
 def test_no_match_costs_nothing():
     net = encoder()
-    consistency = CrossDomainConsistency(net, k=1, **FREE)
+    consistency = CrossDomainConsistency(net, matching=WIDE)
     x, _ = batch()
     result = consistency(net(x), x, torch.zeros(10, dtype=torch.int64))  # one domain only
     assert result.match_rate == 0
-    assert result.loss.item() == result.figures["propensity_loss"].item()
+    assert result.loss.item() == result.metrics["propensity_loss"].item()
     result.loss.backward()
 
 
 def test_gradients_reach_the_online_encoder_and_the_scorer_only():
     net = encoder()
-    consistency = CrossDomainConsistency(net, k=1, **FREE)
+    consistency = CrossDomainConsistency(net, matching=WIDE)
     x, domain = batch()
     consistency(net(x), x, domain).loss.backward()
     assert net[0].weight.grad.abs().sum() > 0
@@ -84,7 +89,7 @@ def test_gradients_reach_the_online_encoder_and_the_scorer_only():
 
 def test_in_evaluation_mode_nothing_changes():
     net = encoder()
-    consistency = CrossDomainConsistency(net, k=1, **FREE)
+    consistency = CrossDomainConsistency(net, matching=WIDE)
     x, domain = batch()
     consistency(net(x), x, domain)
     before = {name: tensor.clone() for name, tensor in consistency.state_dict().items()}
@@ -97,7 +102,7 @@ def test_in_evaluation_mode_nothing_changes():
 
 def test_calls_of_one_step_move_the_momentum_encoder_once():
     net = encoder()
-    consistency = CrossDomainConsistency(net, k=1, decay=0.5, **FREE)
+    consistency = CrossDomainConsistency(net, matching=NEAREST, momentum=0.5)
     with torch.no_grad():
         net[0].weight.add_(1)
     x, domain = batch()
@@ -111,7 +116,7 @@ def test_calls_of_one_step_move_the_momentum_encoder_once():
 
 def test_state_goes_through_a_checkpoint():
     nets = [encoder(), encoder()]
-    one, two = (CrossDomainConsistency(net, k=1, bank=15, weight=Linear(0, 1, 10), **FREE) for net in nets)
+    one, two = (CrossDomainConsistency(net, matching=WIDE, bank=15, weight=Linear(0, 1, 10)) for net in nets)
     for step in range(3):
         x, domain = batch(step)
         one(nets[0](x), x, domain)
@@ -121,109 +126,13 @@ def test_state_goes_through_a_checkpoint():
     assert one(nets[0](x), x, domain).loss.item() == two(nets[1](x), x, domain).loss.item()
 
 
-ADAPTING = {"adapt": "balance", "temperature": "auto", "hubness": "csls", "fixed_caliper": 0.95, "std_caliper": 1.0}
-
-
-def take_steps(consistency, net, optimiser, steps):
-    """Return the figures of each step."""
-    figures = []
-    for step in steps:
-        x, domain = batch(step, n=32)
-        x = x + domain[:, None]
-        result = consistency(net(x), x, domain)
-        optimiser.zero_grad()
-        result.loss.backward()
-        optimiser.step()
-        figures.append({name: value.item() for name, value in result.figures.items()})
-    return figures
-
-
-@pytest.mark.parametrize("otherwise", [{}, {"adapt": "match_rate", "hubness": "cap"}])
-def test_what_adapts_resumes_as_if_it_had_never_stopped(otherwise):
-    nets = [encoder(), encoder()]
-    pair = [CrossDomainConsistency(net, k=2, bank=100, **(ADAPTING | otherwise)) for net in nets]
-    rates = {"lr": 0.1}
-    optimisers = [
-        torch.optim.SGD([*net.parameters(), *consistency.scorer.parameters()], **rates)
-        for net, consistency in zip(nets, pair, strict=True)
-    ]
-    first = take_steps(pair[0], nets[0], optimisers[0], range(8))
-    calipers = [figures["std_caliper"] for figures in first]
-    assert len(set(calipers)) > 1
-    assert {"fixed_caliper", "temperature"} <= set(first[-1])
-    pair[1].load_state_dict(pair[0].state_dict())
-    nets[1].load_state_dict(nets[0].state_dict())
-    later = [take_steps(pair[i], nets[i], optimisers[i], range(8, 16)) for i in (0, 1)]
-    assert later[0] == later[1]
-    before = {name: tensor.clone() for name, tensor in pair[0].state_dict().items()}
-    pair[0].eval()
-    take_steps(pair[0], nets[0].eval(), optimisers[0], [20])
-    learnt = ("scorer.linear.weight", "scorer.linear.bias")
-    kept = {name: tensor for name, tensor in pair[0].state_dict().items() if name not in learnt}
-    assert all(torch.equal(tensor, before[name]) for name, tensor in kept.items())
-
-
-def test_without_adapting_nothing_is_added_to_the_state_or_the_figures():
-    net, (x, domain) = encoder(), batch()
-    consistency = CrossDomainConsistency(net, k=1)
-    figures = consistency(net(x), x, domain).figures
-    assert not {"temperature", "std_caliper", "fixed_caliper"} & set(figures)
-    assert not [name for name in consistency.state_dict() if "adaptive" in name or "spread" in name]
-
-
-def funnel(*, steps=50, distance=4.0, **settings):
-    """Return mean figures of the last steps, in which a fast scorer tells two domains apart almost without error."""
-    torch.manual_seed(0)
-    net = nn.Linear(8, 8, bias=False)
-    nn.init.eye_(net.weight)
-    consistency = CrossDomainConsistency(net, k=1, centred=False, bank=512, **settings)
-    optimiser = torch.optim.Adam(consistency.scorer.parameters(), lr=0.3)
-    late = []
-    for step in range(steps):
-        domain = torch.arange(64) % 2
-        x = torch.randn(64, 8)
-        x[:, 0] += distance * (domain - 0.5)
-        result = consistency(net(x).detach(), x, domain)
-        optimiser.zero_grad()
-        result.loss.backward()
-        optimiser.step()
-        if step >= steps - 20:
-            late.append(result.figures)
-    return {name: sum(figures[name].item() for figures in late) / len(late) for name in late[0]}
-
-
-def test_an_automatic_temperature_opens_the_funnel_of_separable_domains():
-    """Scores of 0 and 1: whoever is near 0 is within the std-caliper of the few keys that are wrongly there too."""
-    saturated, tempered = funnel(std_caliper=0.2), funnel(std_caliper=0.2, temperature="auto")
-    assert saturated["propensity_accuracy"] > 0.9
-    assert saturated["busiest_key"] > 32 / 3  # of the 32 queries of a direction
-    assert tempered["busiest_key"] < saturated["busiest_key"] / 2
-    assert tempered["distinct_keys"] > 0.5 > 0.4 > saturated["distinct_keys"]
-    assert tempered["temperature"] > 2
-
-
-def test_the_match_rate_comes_to_its_target():
-    settings = {"std_caliper": 0.2, "temperature": "auto", "steps": 150, "distance": 2.0, "target_match_rate": 0.6}
-    assert funnel(**settings)["match_rate"] > 0.7
-    assert funnel(adapt="match_rate", **settings)["match_rate"] == pytest.approx(0.6, abs=0.05)
-    one_way = funnel(adapt="match_rate", direction=(0, 1), **settings)
-    assert one_way["match_rate"] == pytest.approx(0.3, abs=0.03)  # of all samples, half of whom look for matches
-
-
-def test_a_cap_holds_in_a_step():
-    assert funnel(std_caliper=0.2, hubness="cap", cap=2)["busiest_key"] <= 2
-
-
-def test_more_domains_and_sets():
+def test_more_domains_and_multi_label_ones():
     net, (x, _) = encoder(), batch()
-    many = CrossDomainConsistency(net, domains=4, k=1, std_caliper=2.0, fixed_caliper=0.99)
+    calipers = MatchingSettings(k=1, std_caliper=2.0, fixed_caliper=0.99)
+    many = CrossDomainConsistency(net, domains=4, matching=calipers)
     assert many(net(x), x, torch.arange(10) % 4).match_rate > 0
-    sets = CrossDomainConsistency(net, domains=3, sets=True, k=1, **FREE)
-    assert sets(net(x), x, torch.eye(3, dtype=torch.bool)[torch.arange(10) % 3]).match_rate == 1
-    many = CrossDomainConsistency(net, domains=4, k=1, **ADAPTING)
-    assert many(net(x), x, torch.arange(10) % 4).match_rate > 0
-    sets = CrossDomainConsistency(net, domains=3, sets=True, k=1, **ADAPTING)
-    assert sets(net(x), x, torch.eye(3, dtype=torch.bool)[torch.arange(10) % 3]).figures["running_smd"] > 0
+    several = CrossDomainConsistency(net, domains=3, multi_label=True, matching=NEAREST)
+    assert several(net(x), x, torch.eye(3, dtype=torch.bool)[torch.arange(10) % 3]).match_rate == 1
 
 
 def test_mappings_of_inputs():
@@ -239,45 +148,19 @@ def test_mappings_of_inputs():
 
     net = Words()
     x = {"input_ids": torch.arange(40).reshape(10, 4) % 20}
-    assert CrossDomainConsistency(net, k=1, **FREE)(net(x), x, torch.arange(10) % 2).match_rate == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"k": 0}, "k must be a whole number of at least 1, got 0"),
-        ({"fixed_caliper": 0.5}, "fixed_caliper"),
-        ({"std_caliper": -1.0}, "std_caliper"),
-        ({"temperature": 0.0}, "temperature must be positive"),
-        ({"temperature": "hot"}, "temperature must be positive or 'auto', got 'hot'"),
-        ({"adapt": "luck"}, "adapt must be 'match_rate' or 'balance', got 'luck'"),
-        ({"adapt": "balance", **FREE}, "adapt needs a caliper to start from"),
-        ({"hubness": "luck"}, "hubness must be 'csls', 'cap' or None, got 'luck'"),
-        ({"cap": 0}, "cap must be at least 1, got 0"),
-        ({"queries": "other"}, "queries must be 'momentum' or 'online', got 'other'"),
-        ({"loss": "l3"}, "loss must be one of"),
-        ({"loss": "kl"}, "head is needed by loss 'kl'"),
-        ({"bank": 0}, "capacity must be at least 1"),
-        ({"outcome_caliper": 0.5}, "head is needed by outcome_caliper"),
-        ({"outcome_caliper": -1.0, "head": nn.Linear(6, 3)}, "outcome_caliper must be a number of at least 0"),
-        ({"outcome_caliper": 1.0, "head": nn.Linear(6, 3), "outcomes": "ranks"}, "outcomes must be 'classes', 'num"),
-    ],
-)
-def test_bad_settings_are_refused_at_once(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        CrossDomainConsistency(encoder(), **arguments)
+    assert CrossDomainConsistency(net, matching=WIDE)(net(x), x, torch.arange(10) % 2).match_rate == 1
 
 
 def test_bad_input():
     net, (x, domain) = encoder(), batch()
-    consistency = CrossDomainConsistency(net, k=1, **FREE)
+    consistency = CrossDomainConsistency(net, matching=WIDE)
     with pytest.raises(ValueError, match=r"z must be encodings of shape \(n, 6\), got \(10, 4\)"):
         consistency(x, x, domain)
     with pytest.raises(ValueError, match="z and domain must have as many rows, got 10 and 9"):
         consistency(net(x), x, domain[:9])
-    with pytest.raises(ValueError, match="x must have as many rows as its domains, got 8 and 10"):
+    with pytest.raises(ValueError, match="x must have as many rows as its domains, got 8 rows"):
         consistency(net(x), x[:8], domain)
-    with pytest.raises(ValueError, match=r"the scorer has never seen \[2\]"):
+    with pytest.raises(ValueError, match=r"domain must be between 0 and 1, got \[2\]"):
         consistency(net(x), x, domain + 1)
     with pytest.raises(ValueError, match="key_domain is for queries='online'"):
         consistency(net(x), x, domain, key_domain=domain)
@@ -285,64 +168,78 @@ def test_bad_input():
         CrossDomainConsistency(nn.Flatten())
 
 
-def test_a_prediction_that_is_missing_is_told_before_anything_changes():
+def test_outcomes_that_are_missing_or_misshapen_are_reported_before_anything_changes():
     net, (x, domain) = encoder(), batch()
-    consistency = CrossDomainConsistency(net, head=nn.Linear(6, 3), loss="kl", k=1, **FREE)
-    with pytest.raises(ValueError, match="prediction is needed by a loss that compares predictions"):
-        consistency(net(x), x, domain)
-    assert (int(consistency.step), int(consistency.updated_at), len(consistency.encodings)) == (0, -1, 0)
-
-
-def test_outcomes_that_are_missing_or_misshapen_are_told_before_anything_changes():
-    net, (x, domain) = encoder(), batch()
-    settings = {"head": nn.Linear(6, 3), "outcome_caliper": 0.5, "k": 1, **FREE}
-    consistency = CrossDomainConsistency(net, queries="online", **settings)
-    with pytest.raises(ValueError, match=r"outcome must be of shape \(10, 3\), got \(10,\)"):
-        consistency(net(x), x, domain, outcome=domain)
-    with pytest.raises(ValueError, match=r"key_outcome must be of shape \(8, 3\), got \(10, 3\)"):
-        consistency(net(x), x[:8], domain, key_domain=domain[:8], prediction=x[:, :3], key_outcome=torch.ones(10, 3))
-    with pytest.raises(ValueError, match="prediction is needed by outcome_caliper where the keys are other samples"):
-        consistency(net(x), x, domain, key_domain=domain)
-    assert (int(consistency.step), int(consistency.updated_at), len(consistency.encodings)) == (0, -1, 0)
+    consistency = CrossDomainConsistency(net, matching=BY_OUTCOME, task=Task("classification", 3))
+    outcome, known = torch.full((10, 3), 1 / 3), torch.ones(10, dtype=torch.bool)
+    for bad, message in (
+        ({"known": known}, r"outcome must be of shape \(10, 3\) for outcome_caliper, got None"),
+        ({"outcome": outcome[:, :2], "known": known}, r"outcome must be of shape \(10, 3\) .* got \(10, 2\)"),
+        ({"outcome": outcome}, r"known must be of shape \(10,\) for outcome_caliper, got None"),
+        ({"outcome": outcome, "known": known[:8]}, r"known must be of shape \(10,\) for outcome_caliper, got \(8,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            consistency(net(x), x, domain, **bad)
+    assert (int(consistency.step), int(consistency.momentum.updated_at), len(consistency.encodings)) == (0, -1, 0)
 
 
 def test_pairs_have_the_outcome_that_is_known_or_the_one_predicted():
-    """Labels of half the samples, the head's word on the others: no pair across classes."""
+    """Labels of half the samples, predictions of the others: no pair across classes."""
     net, (x, domain) = encoder().eval(), batch(n=40)
-    head = nn.Linear(6, 2)
     label = torch.arange(40) // 2 % 2
-    known = torch.where(domain[:, None] == 0, nn.functional.one_hot(label).float(), torch.nan)
-    consistency = CrossDomainConsistency(net, head=head, outcome_caliper=0.6, k=1, bank=50, **FREE)
-    rates = []
-    for _ in range(2):
-        result = consistency(net(x), x, domain, outcome=known)
-        rates.append(result.match_rate.item())
-    probability = head(net(x)).softmax(1)
-    outcome = torch.where(known.isnan(), probability, known)
-    apart = torch.cdist(outcome, outcome) <= 0.6
-    possible = (apart & (domain[:, None] != domain)).any(1)
-    assert rates == pytest.approx(2 * [possible.double().mean().item()])
-    assert 0 < rates[0] < 1
-    assert len(consistency.outcomes.values) == len(consistency.encodings) == 50
-    assert consistency.outcomes.known.rows().sum() == 25
+    known = domain == 0
+    probability = nn.Linear(6, 2)(net(x)).softmax(1).detach()
+    outcome = torch.where(known[:, None], one_hot(label).float(), probability)
+    consistency = CrossDomainConsistency(net, matching=BY_OUTCOME, task=Task("classification", 2), bank=50)
+    results = [consistency(net(x), x, domain, outcome=outcome, known=known) for _ in range(2)]
+    possible = ((torch.cdist(outcome, outcome) <= 0.6) & (domain[:, None] != domain)).any(1)
+    assert [result.match_rate.item() for result in results] == pytest.approx(2 * [possible.double().mean().item()])
+    assert 0 < results[0].match_rate < 1
+    assert torch.equal(results[0].outcome, outcome)
+    assert len(consistency.outcomes) == len(consistency.encodings) == 50
+    assert consistency.known.rows().sum() == 25
+    assert consistency.scorer is None
 
 
-def test_outcomes_serve_where_each_encoder_sees_its_own_pool():
-    net, (x, _) = encoder().eval(), batch(n=20)
-    head = nn.Linear(6, 2)
-    settings = {"direction": (0, 1), "queries": "online", "k": 1, **FREE}
-    consistency = CrossDomainConsistency(net, head=head, outcome_caliper=0.5, **settings)
-    sides = {"key_domain": torch.ones(10, dtype=torch.int64), "prediction": head(net(x[:10]))}
-    known = {"outcome": torch.eye(2)[torch.arange(10) % 2], "key_outcome": torch.eye(2)[torch.zeros(10).long()]}
-    result = consistency(net(x[:10]), x[10:], torch.zeros(10, dtype=torch.int64), **sides, **known)
-    assert result.match_rate == pytest.approx(5 / 20)  # every second query, of all samples
+def test_the_bank_keeps_predictions_as_they_were_made_and_all_are_aligned_anew():
+    net, (x, domain) = encoder().eval(), batch(n=20)
+    known = domain == 0
+    labels = one_hot(torch.arange(20) // 2 % 2).float()
+    settings = PrognosticMatchingSettings(k=1, outcome_caliper=2.0, class_prior=0.0)
+    consistency = CrossDomainConsistency(net, matching=settings, task=Task("classification", 2), bank=20)
+    outcome = torch.where(known[:, None], labels, torch.tensor([0.9, 0.1]))
+    first = consistency(net(x), x, domain, outcome=outcome, known=known)
+    torch.testing.assert_close(first.outcome[~known], torch.full((10, 2), 0.5))  # as frequent as the labels
+    assert torch.equal(first.outcome[known], labels[known])
+    assert torch.equal(consistency.outcomes.rows(), outcome)
+    later = torch.where(known[:, None], labels, torch.tensor([0.3, 0.7]))
+    second = consistency(net(x), x, domain, outcome=later, known=known)
+    # Predicted are (0.9, 0.1) by the bank, and (0.3, 0.7) by queries and by keys.
+    odds = (0.3 / 0.5) / (0.7 / 0.5)
+    torch.testing.assert_close(second.outcome[~known], torch.tensor([[odds / (1 + odds), 1 / (1 + odds)]] * 10))
+
+
+def test_a_gate_multiplies_the_weight_of_the_consistency():
+    net, (x, domain) = encoder().eval(), batch()
+    consistency = CrossDomainConsistency(net, matching=NEAREST, weight=2.0).eval()
+    whole, half = (consistency(net(x), x, domain, gate=gate) for gate in (1.0, torch.tensor(0.5)))
+    assert half.loss.item() == pytest.approx(whole.loss.item() / 2)
+    assert half.metrics["consistency_weight"] == 1.0
+
+
+def test_without_calipers_there_is_no_scorer():
+    net, (x, domain) = encoder(), batch()
+    consistency = CrossDomainConsistency(net, matching=NEAREST)
+    assert not any(isinstance(module, PropensityScorer) for module in consistency.modules())
+    assert not [parameter for parameter in consistency.parameters() if parameter.requires_grad]
+    assert "propensity_loss" not in consistency(net(x), x, domain).metrics
 
 
 def test_hubness_is_counted():
     key = torch.tensor([[3, 4], [3, 5], [3, 3]])
-    figures = hubness(Matches(torch.arange(3), key, torch.zeros(3, 2)))
-    assert figures["distinct_keys"] == pytest.approx(3 / 6)
-    assert figures["busiest_key"] == 4
+    metrics = hubness(Matches(torch.arange(3), key, torch.zeros(3, 2)))
+    assert metrics["distinct_keys"] == pytest.approx(3 / 6)
+    assert metrics["busiest_key"] == 4
     none = hubness(Matches(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2)))
     assert (none["distinct_keys"], none["busiest_key"]) == (0, 0)
 
@@ -363,7 +260,10 @@ TWO = textwrap.dedent("""
     import os, sys, torch, torch.distributed as dist
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
+    from okapi.config import MatchingSettings, PrognosticMatchingSettings
+    from okapi.data.task import Task
     from okapi.nn import CrossDomainConsistency, gather
+    from okapi.nn.pseudo_labels import ErrorGate, known_outcome, predicted_outcome
 
     torch.set_num_threads(1)
     world, rank, port = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -372,25 +272,41 @@ TWO = textwrap.dedent("""
         uneven = gather(torch.full((rank + 1, 2), float(rank)))
         assert [part.shape[0] for part in uneven] == [1, 2] and uneven[1].sum() == 4, uneven
         assert [part.tolist() for part in gather(torch.tensor([rank == 1]))] == [[False], [True]]
-    for settings in ({}, dict(adapt="balance", temperature="auto", hubness="csls")):
+    for matching, task in (
+        (MatchingSettings(k=2, fixed_caliper=0.95, std_caliper=1.0), None),
+        (PrognosticMatchingSettings(k=2, fixed_caliper=0.95, std_caliper=1.0, outcome_caliper=1.5), Task("regression")),
+        (PrognosticMatchingSettings(k=2), Task("classification", 3)),
+    ):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6)).double()
-        settings |= dict(head=nn.Linear(6, 1).double(), outcomes="numbers", outcome_caliper=1.5)
-        settings |= dict(k=2, bank=30, decay=0.9, std_caliper=1.0, fixed_caliper=0.95)
-        consistency = CrossDomainConsistency(net, **settings)
+        head = nn.Linear(6, task.outputs if task else 1).double()
+        consistency = CrossDomainConsistency(net, matching=matching, task=task, bank=30, momentum=0.9)
+        gate = ErrorGate(0.3).double()
         called = DistributedDataParallel(net) if world > 1 else net
-        optimiser = torch.optim.AdamW([*net.parameters(), *consistency.scorer.parameters()], lr=0.02)
+        learnt = [parameter for parameter in consistency.parameters() if parameter.requires_grad]
+        optimiser = torch.optim.AdamW([*net.parameters(), *learnt], lr=0.02)
         for step in range(20):
             x = torch.randn(16, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
             mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
-            domain = (torch.arange(16) % 2)[mine]
-            known = torch.where(x[:, :1] > 0, x.sum(1, keepdim=True), torch.nan)[mine]
-            result = consistency(called(x[mine]), x[mine], domain, outcome=known)
+            x, domain, outcomes = x[mine], (torch.arange(16) % 2)[mine], {}
+            momentum = consistency.encode(x, step)
+            if task:
+                known = x[:, 0] > 0
+                target = x[:, :3].argmax(1) if task.kind == "classification" else x.sum(1)
+                prediction = head(momentum).detach()
+                truth, guess = known_outcome(task, target).double(), predicted_outcome(prediction, task.kind)
+                outcomes = dict(outcome=torch.where(known[:, None], truth, guess), known=known)
+                if task.kind == "classification":
+                    gate.update(prediction[known], target[known])
+            result = consistency(called(x), x, domain, momentum=momentum, gate=gate(), **outcomes)
+            if task:
+                compared = torch.cat(gather(result.outcome))
+                result.metrics["outcome"] = (compared * torch.arange(16)[:, None]).sum()
             optimiser.zero_grad()
             result.loss.backward()
             optimiser.step()
             if rank == 0:
-                print(*(repr(result.figures[name].item()) for name in sorted(result.figures)))
+                print(*(repr(result.metrics[name].item()) for name in sorted(result.metrics)))
         if rank == 0:
             print(repr(sum(parameter.double().abs().sum().item() for parameter in net.parameters())))
         for name, buffer in consistency.named_buffers():
@@ -419,6 +335,6 @@ def test_two_processes_match_as_one_with_both_batches(tmp_path, free_port, monke
         assert process.returncode == 0, error
         said.append(output)
     alone, first, _ = ([[float(figure) for figure in line.split()] for line in output.splitlines()] for output in said)
-    assert len(alone) == len(first) == 2 * 21
+    assert len(alone) == len(first) == 3 * 21
     for one, two in zip(alone, first, strict=True):
         assert two == pytest.approx(one, abs=1e-9, nan_ok=True)

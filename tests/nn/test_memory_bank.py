@@ -52,28 +52,6 @@ def test_a_checkpoint_holds_all_of_it():
     assert set(bank.state_dict()) == {"slots", "pointer", "fill"}
 
 
-@given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=8))
-def test_other_rows_go_in_front_of_those_held(sizes):
-    bank, plain = MemoryBank(5, (1,)), MemoryBank(5, (1,))
-    for number, size in enumerate(sizes):
-        rows = torch.full((size, 1), float(number))
-        assert torch.equal(bank.after(rows), torch.cat([rows, plain.rows()]))
-        for each in (bank, plain):
-            each.push(rows)
-        if number == 3:
-            bank.load_state_dict(bank.state_dict())
-            bank.double().float()  # takes the slots elsewhere in memory
-    assert torch.equal(bank.rows(), plain.rows())
-    assert bank.state_dict()["slots"].shape == (5, 1)
-
-
-def test_other_rows_are_not_copied_with_those_held():
-    bank = MemoryBank(5, (2,))
-    bank.push(torch.rand(5, 2))
-    joined = bank.after(torch.rand(3, 2))
-    assert joined[3:].data_ptr() == bank.rows().data_ptr()
-
-
 def test_it_keeps_no_graph():
     bank = MemoryBank(3, (2,))
     bank.push(torch.ones(2, 2, requires_grad=True) * 2)

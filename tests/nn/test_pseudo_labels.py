@@ -1,57 +1,55 @@
-"""Outcomes for the prognostic caliper: known or predicted, aligned, smoothed over neighbours."""
+"""Predictions that stand in for labels: what they are, their alignment, their loss, and the gate before it."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from okapi.nn.outcome_bank import Outcome, OutcomeBank, as_frequent, cluster_sizes, predicted_outcome
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-NAN = torch.nan
+from okapi.data.task import Task
+from okapi.nn.pseudo_labels import (
+    ErrorGate,
+    align,
+    class_frequencies,
+    cluster_sizes,
+    known_outcome,
+    predicted_outcome,
+    pseudo_label_loss,
+)
 
 
 def test_predictions_are_probabilities_or_the_numbers_themselves():
     logits = torch.tensor([[0.0, 1.0], [2.0, -1.0]])
-    torch.testing.assert_close(predicted_outcome(logits, "classes"), logits.exp() / logits.exp().sum(1, keepdim=True))
-    torch.testing.assert_close(predicted_outcome(logits, "labels"), 1 / (1 + (-logits).exp()))
-    assert predicted_outcome(logits, "numbers") is logits
+    by_hand = logits.exp() / logits.exp().sum(1, keepdim=True)
+    torch.testing.assert_close(predicted_outcome(logits, "classification"), by_hand)
+    torch.testing.assert_close(predicted_outcome(logits, "multilabel"), 1 / (1 + (-logits).exp()))
+    assert predicted_outcome(logits, "regression") is logits
 
 
-def test_what_is_known_stands_and_the_rest_is_predicted():
-    bank = OutcomeBank(5, 2, "classes")
-    found = bank.of(torch.zeros(3, 2), torch.tensor([[1.0, 0.0], [NAN, NAN], [0.0, 1.0]]))
-    assert found.values.tolist() == [[1, 0], [0.5, 0.5], [0, 1]]
-    assert found.known.tolist() == [True, False, True]
-    assert not bank.of(torch.zeros(3, 2), None).known.any()
+def test_targets_are_rows_as_wide_as_a_prediction():
+    classes = known_outcome(Task("classification", 3), torch.tensor([2, 0]))
+    assert classes.tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert known_outcome(Task("regression"), torch.tensor([0.5, 3.0])).tolist() == [[0.5], [3.0]]
+    labels = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    assert torch.equal(known_outcome(Task("multilabel", 2), labels), labels)
 
 
-def test_numbers_are_compared_in_deviations_of_those_known():
-    bank = OutcomeBank(10, 1, "numbers")
-    past = torch.tensor([[2.0], [4.0], [100.0]])
-    bank.push(Outcome(past, torch.tensor([True, True, False]), past))
-    new = Outcome(torch.tensor([[9.0], [50.0]]), torch.tensor([True, False]), torch.zeros(2, 1))
-    deviation = torch.tensor([2.0, 4.0, 9.0]).std()
-    compared = bank.compared(new, new)
-    torch.testing.assert_close(compared["query_outcome"], new.values / deviation)
-    torch.testing.assert_close(compared["key_outcome"], torch.cat([new.values, past]) / deviation)
-
-
-def test_aligned_classes_are_as_frequent_as_those_known():
-    """All predictions alike: after alignment they are the frequencies of the known classes themselves."""
-    bank = OutcomeBank(10, 2, "classes", aligned=True)
-    said = torch.tensor([[0.9, 0.1]]).repeat(8, 1)
-    known = torch.arange(8) < 4
-    labels = torch.eye(2)[torch.tensor([0, 1, 1, 1])]
-    new = Outcome(torch.cat([labels, said[4:]]), known, said)
-    encoding = torch.randn(8, 3)
-    refined = bank.refined(new, encoding, bank.values.rows())
-    torch.testing.assert_close(refined.values[4:], torch.tensor([[0.25, 0.75]]).repeat(4, 1))
-    assert torch.equal(refined.values[:4], labels)
-    assert torch.equal(new.values[4:], said[4:])  # what was given is not changed
-    bank.push(refined)
-    assert torch.equal(bank.said.rows(), said)  # frequencies of predictions are counted before they are aligned
-    again = bank.refined(new, encoding, encoding)
-    torch.testing.assert_close(again.values, refined.values)
+@given(st.integers(2, 30), st.integers(2, 5), st.integers(0, 99))
+def test_classes_that_are_predicted_as_often_as_they_should_be_stay_and_others_move_towards_it(n, classes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    prediction = torch.randn(n, classes, generator=generator, dtype=torch.float64).softmax(1)
+    p_model = prediction.mean(0)
+    torch.testing.assert_close(align(prediction, p_model, p_model), prediction)
+    p_target = torch.rand(classes, generator=generator, dtype=torch.float64).softmax(0)
+    aligned = align(prediction, p_target, p_model)
+    torch.testing.assert_close(aligned.sum(1), torch.ones(n, dtype=torch.float64))
+    # The odds of two classes change by the same factor in every sample.
+    torch.testing.assert_close(
+        aligned / aligned[:, :1], prediction / prediction[:, :1] * (p_target / p_model) / (p_target / p_model)[0]
+    )
+    alike = p_model.expand(n, -1)
+    torch.testing.assert_close(align(alike, p_target, p_model), p_target.expand(n, -1))
 
 
 def clustered(counts: list[int], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -61,96 +59,81 @@ def clustered(counts: list[int], seed: int = 0) -> tuple[torch.Tensor, torch.Ten
     return torch.eye(8)[of] + 0.1 * torch.randn(len(of), 8, generator=draw) + 3, of  # and all share an offset
 
 
-@given(st.lists(st.integers(5, 200), min_size=3, max_size=5), st.integers(0, 99))
+@given(st.lists(st.integers(10, 200), min_size=3, max_size=5), st.integers(0, 99))
 def test_clusters_are_as_large_as_they_are_whatever_the_predictions_share(counts, seed):
     """Half of what is predicted is the sample's cluster, half one and the same class."""
     encoding, of = clustered(counts, seed)
-    said = 0.5 * torch.eye(len(counts))[of] + 0.5 * torch.eye(len(counts))[0]
+    prediction = 0.5 * torch.eye(len(counts))[of] + 0.5 * torch.eye(len(counts))[0]
     share = torch.tensor(counts) / sum(counts)
-    torch.testing.assert_close(cluster_sizes(encoding, said), share, atol=0.05, rtol=0)
+    torch.testing.assert_close(cluster_sizes(encoding, prediction), share, atol=0.05, rtol=0)
     order = torch.randperm(len(counts))
-    torch.testing.assert_close(cluster_sizes(encoding, said[:, order]), share[order], atol=0.05, rtol=0)
+    torch.testing.assert_close(cluster_sizes(encoding, prediction[:, order]), share[order], atol=0.05, rtol=0)
 
 
 def test_a_rare_class_stays_rare_as_far_as_clusters_have_a_say():
-    """Labels are even, the rest has a class of 5 %, and predictions are right but for their scale."""
+    """Labels are even, unlabelled samples have a class of 5 %, and predictions are right but for their scale."""
     encoding, of = clustered([95, 5])
-    right = torch.eye(2)[of]
-    said = 0.8 * right + 0.1
-    labels = torch.eye(2)[torch.arange(20) % 2]
+    prediction = 0.8 * torch.eye(2)[of] + 0.1
+    outcome = torch.cat([torch.eye(2)[torch.arange(20) % 2], prediction])
     known = torch.arange(120) < 20
-    new = Outcome(torch.cat([labels, said]), known, torch.cat([labels, said]))
     everything = torch.cat([torch.randn(20, 8), encoding])
-    past = torch.zeros(0, 8)
 
-    def rare(clusters: float) -> float:
-        bank = OutcomeBank(10, 2, "classes", aligned=True, clusters=clusters)
-        return bank.refined(new, everything, past).values[20:, 1].mean().item()
+    def frequencies(clusters, cut=50):
+        return class_frequencies(outcome, known, (everything[:cut], everything[cut:]), clusters)
 
-    even, found = torch.tensor([0.5, 0.5]), said.mean(0)
-    assert rare(0.0) == pytest.approx(as_frequent(said, even, found)[:, 1].mean().item())
-    sizes = cluster_sizes(encoding, as_frequent(said, even, found))
-    assert rare(1.0) == pytest.approx(as_frequent(said, sizes, found)[:, 1].mean().item())
-    half = (even * sizes).sqrt()
-    assert rare(0.5) == pytest.approx(as_frequent(said, half / half.sum(), found)[:, 1].mean().item())
+    even, p_model = torch.tensor([0.5, 0.5]), prediction.mean(0)
+    sizes = cluster_sizes(encoding, align(prediction, even, p_model))
+    for clusters, expected in ((0.0, even), (1.0, sizes), (0.5, (even * sizes).sqrt())):
+        for cut in (0, 50, 120):  # how samples are split in two makes no difference
+            prior, predicted = frequencies(clusters, cut)
+            torch.testing.assert_close(prior, expected)
+            torch.testing.assert_close(predicted, p_model)
+
+    def rare(clusters):
+        return align(prediction, *frequencies(clusters))[:, 1].mean()
+
     assert rare(1.0) < 0.1 < rare(0.5) < rare(0.0)
 
 
-def test_neighbours_have_a_say_in_what_is_not_known():
-    bank = OutcomeBank(10, 2, "classes", neighbours=2)
-    past = torch.tensor([[0.0], [1.0], [2.0], [10.0]])
-    values = torch.tensor([[1.0, 0.0], [0.4, 0.6], [0.2, 0.8], [0.0, 1.0]])
-    bank.push(Outcome(values, torch.tensor([True, False, False, False]), values))
-    new = Outcome(torch.tensor([[0.6, 0.4], [0.5, 0.5]]), torch.tensor([False, True]), torch.zeros(2, 2))
-    refined = bank.refined(new, torch.tensor([[0.1], [0.2]]), past)
-    # The nearest is known, and is left out: 1 and 2 are asked.
-    torch.testing.assert_close(refined.values[0], torch.tensor([(0.6 + 0.4 + 0.2) / 3, (0.4 + 0.6 + 0.8) / 3]))
-    assert refined.values[1].tolist() == [0.5, 0.5]
+def test_classes_that_are_confident_are_pseudo_labels():
+    outcome = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
+    prediction = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    loss, rate = pseudo_label_loss(Task("classification", 2), outcome, prediction, 0.8)
+    expected = cross_entropy(prediction[[0, 2]], torch.tensor([0, 1]), reduction="sum") / 3
+    assert loss.item() == pytest.approx(expected.item())
+    assert rate.item() == pytest.approx(2 / 3)
+    assert pseudo_label_loss(Task("classification", 2), outcome, prediction, 0.95)[0] == 0
 
 
-def test_too_few_neighbours_are_not_asked():
-    bank = OutcomeBank(10, 2, "classes", neighbours=2)
-    new = Outcome(torch.tensor([[0.6, 0.4]]), torch.tensor([False]), torch.zeros(1, 2))
-    assert torch.equal(bank.refined(new, torch.zeros(1, 1), torch.zeros(0, 1)).values, new.values)
+def test_each_label_is_a_pseudo_label_of_its_own_and_in_a_regression_all_samples_count():
+    outcome = torch.tensor([[0.9, 0.4], [0.5, 0.05]])
+    prediction = torch.randn(2, 2, generator=torch.Generator().manual_seed(0))
+    loss, rate = pseudo_label_loss(Task("multilabel", 2), outcome, prediction, 0.8)
+    both = prediction[0, 0], prediction[1, 1]
+    expected = sum(binary_cross_entropy_with_logits(*pair) for pair in zip(both, torch.tensor([1.0, 0.0]), strict=True))
+    assert loss.item() == pytest.approx(expected.item() / 4)
+    assert rate.item() == 0.5
+    loss, rate = pseudo_label_loss(Task("regression"), outcome[:, :1], prediction[:, :1], 0.8)
+    assert loss.item() == pytest.approx((outcome - prediction)[:, 0].square().mean().item())
+    assert rate.item() == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=8), st.floats(0.05, 1))
-def test_predictions_are_trusted_less_the_more_known_classes_are_predicted_wrong(batches, tolerance):
-    """A batch has so many classes that are predicted and so many that are not; where all are open it says nothing."""
-    bank = OutcomeBank(10, 2, "classes", tolerance=tolerance)
-    errors = []
+def test_the_error_gate_closes_with_the_error_of_the_newest_batches(batches, gate):
+    """A batch has so many labels that are predicted right and wrong; one without labels changes nothing."""
+    error_gate, errors = ErrorGate(gate), []
+    assert error_gate().item() == pytest.approx(1)
     for right, wrong in batches:
-        labels = torch.eye(2)[[0] * (right + wrong)]
-        said = torch.eye(2)[[0] * right + [1] * wrong] * 0.6 + 0.2
-        known = torch.arange(right + wrong + 3) < right + wrong
-        rest = torch.full((3, 2), 0.5)
-        bank.push(Outcome(torch.cat([labels, rest]), known, torch.cat([said, rest])))
+        prediction = torch.eye(2)[[0] * right + [1] * wrong].reshape(-1, 2) * 0.6 + 0.2
+        error_gate.update(prediction, torch.zeros(right + wrong, dtype=torch.int64))
         if right + wrong:
             errors.append(wrong / (right + wrong))
     error = np.average(errors, weights=0.9 ** np.arange(len(errors))[::-1]) if errors else 0
-    assert bank.trusted().item() == pytest.approx(1 if error <= tolerance else (tolerance / error) ** 2, rel=1e-4)
+    assert error_gate().item() == pytest.approx(1 if error <= gate else (gate / error) ** 2, rel=1e-4)
 
 
-def test_only_classes_are_judged_and_the_judgement_is_kept():
-    wrong = Outcome(torch.eye(2), torch.tensor([True, True]), torch.eye(2).flip(0))
-    for settings in ({"kind": "classes"}, {"kind": "numbers", "tolerance": 0.5}, {"kind": "labels", "tolerance": 0.5}):
-        bank = OutcomeBank(4, 2, **settings)
-        bank.push(wrong)
-        assert bank.trusted() == 1
-    bank = OutcomeBank(4, 2, "classes", tolerance=0.5)
-    bank.push(wrong)
-    copy = OutcomeBank(4, 2, "classes", tolerance=0.5)
-    copy.load_state_dict(bank.state_dict())
-    assert copy.trusted() == 0.25
-
-
-def test_bad_settings():
-    for settings, words in (
-        ({"kind": "ranks"}, "outcomes must be 'classes', 'numbers' or 'labels', got 'ranks'"),
-        ({"kind": "classes", "neighbours": -1}, "outcome_neighbours must be at least 0, got -1"),
-        ({"kind": "numbers", "aligned": True}, "outcome_alignment is for classes, outcomes are numbers"),
-        ({"kind": "classes", "clusters": 1.5}, r"outcome_clusters must be in \[0, 1\], got 1.5"),
-        ({"kind": "classes", "tolerance": 0.0}, r"outcome_tolerance must be in \(0, 1\], got 0.0"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            OutcomeBank(3, 2, **settings)
+def test_the_error_goes_through_a_checkpoint():
+    gate, copy = ErrorGate(0.5), ErrorGate(0.5)
+    gate.update(torch.eye(2), torch.tensor([1, 0]))
+    copy.load_state_dict(gate.state_dict())
+    assert copy() == gate() == 0.25
