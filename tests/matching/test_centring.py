@@ -1,4 +1,4 @@
-"""Encodings less the mean of their domain."""
+"""Encodings centred by domain mean."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def _samples(seed: int, rows: int = 60, width: int = 5, domains: int = 3) -> tup
 
 
 @given(seed=st.integers(0, 1000), queries=st.integers(0, 60), domains=st.integers(1, 5))
-def test_each_sample_is_less_the_mean_of_its_domain(seed: int, queries: int, domains: int) -> None:
+def test_each_sample_is_centred_by_the_mean_of_its_domain(seed: int, queries: int, domains: int) -> None:
     vectors, domain = _samples(seed, domains=domains)
     sides = domain[:queries], domain[queries:]
     found = torch.cat(centred(vectors[:queries].clone(), vectors[queries:].clone(), *sides))
