@@ -79,7 +79,7 @@ def test_the_same_losses_and_parameters():
                 strict=True,
             )
         )
-        rows = new + new + bank  # queries, then keys: all are aligned anew, and the batch counts twice
+        rows = new + bank  # the keys, of which the first are the queries: all are aligned anew
         encodings, domains, outcomes, known = (
             [row[0] for row in rows],
             torch.tensor([row[1] for row in rows]),
@@ -88,10 +88,10 @@ def test_the_same_losses_and_parameters():
         )
         prior, frequencies = class_prior_and_frequencies(outcomes, known, encodings, 0.5)
         outcomes[~known] = aligned(outcomes[~known], prior, frequencies)
-        n = len(new)
-        outcome, key_outcome, key_domain = outcomes[:n], outcomes[n:], domains[n:]
-        keys = torch.stack(encodings[n:])
-        searched = from_centres(encoded, keys, domain, key_domain)
+        outcome, key_outcome, key_domain = outcomes[: len(new)], outcomes, domains
+        keys = torch.stack(encodings)
+        _, directions = from_centres(keys[:0], keys, key_domain[:0], key_domain)
+        searched = directions[: len(new)], directions
         spread = (outcome.var(0).sum() + key_outcome.var(0).sum()) / 2
         matches = brute_force(
             *(part.numpy() for part in searched),

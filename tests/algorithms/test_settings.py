@@ -108,7 +108,7 @@ def test_okapi_has_no_prognostic_matching():
         ),
         ({"queries": "other"}, "queries must be 'momentum' or 'online', got 'other'"),
         ({"temperature": 0.0}, "temperature must be a positive number, got 0.0"),
-        ({"bank": 0}, "capacity must be at least 1"),
+        ({"bank": 0}, "bank must be at least 1"),
     ],
 )
 def test_bad_arguments_of_the_consistency_are_rejected_at_construction(arguments, message):

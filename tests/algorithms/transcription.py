@@ -105,7 +105,7 @@ class Transcription:
         if self.kind == "regression":
             in_batch = [row for row, is_known in zip(outcome, known, strict=True) if is_known]
             in_bank = [row[2] for row in self.bank if row[3]]
-            scale = torch.std(torch.stack([*in_batch, *in_batch, *in_bank]), dim=0)  # queries, then keys
+            scale = torch.std(torch.stack([*in_batch, *in_bank]), dim=0)
         # 4. propensity scorer, if a caliper needs it
         scorer_loss, query_score, key_score = torch.zeros(()), None, None
         if self.scorer is not None:

@@ -158,7 +158,7 @@ def test_bad_input():
         consistency(x, x, domain)
     with pytest.raises(ValueError, match="z and domain must have as many rows, got 10 and 9"):
         consistency(net(x), x, domain[:9])
-    with pytest.raises(ValueError, match="x must have as many rows as its domains, got 8 rows"):
+    with pytest.raises(ValueError, match="x must have as many rows as its domains, got 8 and 10"):
         consistency(net(x), x[:8], domain)
     with pytest.raises(ValueError, match=r"domain must be between 0 and 1, got \[2\]"):
         consistency(net(x), x, domain + 1)

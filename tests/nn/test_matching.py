@@ -121,19 +121,18 @@ def test_the_papers_settings_compare_encodings_as_they_are_and_no_outcomes(seed,
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_a_pool_matched_with_itself_counts_once(kind):
+def test_queries_among_the_keys_count_once(kind):
     generator = torch.Generator().manual_seed(0)
     pool = draw_pool(generator, 40, kind, 2)
-    none = Pool(*(part[:0] for part in pool))
     settings = PrognosticMatchingSettings(k=1, outcome_caliper=0.1)
-    matches = match(pool, pool, settings, kind)
+    matches = match(40, pool, settings, kind)
     outcome, known = pool.outcome.clone(), pool.known
     if kind == "classification":
         prior, frequencies = class_prior_and_frequencies(outcome, known, pool.encoding, 0.5)
         outcome[~known] = aligned(outcome[~known], prior, frequencies)
     else:
         outcome /= outcome[known].std()
-    _, direction = from_centres(none.encoding, pool.encoding, none.domain, pool.domain)
+    _, direction = from_centres(pool.encoding[:0], pool.encoding, pool.domain[:0], pool.domain)
     possible = (torch.cdist(outcome, outcome) <= 0.1) & (pool.domain[:, None] != pool.domain)
     nearest = torch.cdist(direction, direction).masked_fill(~possible, torch.inf).argmin(1)
     assert matches.query.tolist() == possible.any(1).nonzero()[:, 0].tolist()

@@ -72,7 +72,7 @@ def offline_matches(encodings: Tensor, domain: Tensor, settings: OfflineOkapiSet
         unit, labels = pool.encoding.numpy(), pool.domain.numpy()
         scores = Propensity(temperature=settings.temperature).fit(unit, labels).scores(unit)
         pool = pool._replace(propensity=torch.from_numpy(np.ascontiguousarray(scores)))
-    matches = match(pool, pool, settings.matching)
+    matches = match(len(pool.domain), pool, settings.matching)
     rows = torch.full((len(pool.encoding),), -1, dtype=torch.int64)
     rows[matches.query] = matches.key[:, 0]
     return rows

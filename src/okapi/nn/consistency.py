@@ -108,6 +108,8 @@ class CrossDomainConsistency(nn.Module):
         super().__init__()
         if queries not in ("momentum", "online"):
             raise ValueError(f"queries must be 'momentum' or 'online', got {queries!r}")
+        if bank < 1:
+            raise ValueError(f"bank must be at least 1, got {bank}")
         by_outcome = isinstance(matching, PrognosticMatchingSettings) and matching.outcome_caliper is not None
         if by_outcome and (task is None or queries == "online"):
             raise ValueError("outcome_caliper needs a task, which says what outcomes are, and momentum queries")
@@ -176,17 +178,20 @@ class CrossDomainConsistency(nn.Module):
         if self.training:
             self.step.fill_(step + 1)
         if len(encoded) != len(domain if key_domain is None else key_domain):
-            raise ValueError(f"x must have as many rows as its domains, got {len(encoded)} rows")
+            rows = len(domain if key_domain is None else key_domain)
+            raise ValueError(f"x must have as many rows as its domains, got {len(encoded)} and {rows}")
         unit = normalize(encoded.detach().to(self.encodings.slots.dtype), dim=-1)
         new = self._gathered(unit, domain if key_domain is None else key_domain, outcome, known)
+        keys = self._after(new)
         queries = new
         if self.queries == "online":
             queries = self._gathered(normalize(z.detach().to(unit.dtype), dim=-1), domain)
-        keys = self._after(new)
         scorer_loss, metrics = unit.new_zeros(()), dict[str, Tensor]()
         if self.scorer is not None:
             queries, keys, scorer_loss, metrics = self._scored(self.scorer, queries, keys, apart=key_domain is not None)
-        compared = prepare(queries, keys, self.matching, self.task.kind if self.task else None)
+        among_keys = self.queries == "momentum"
+        kind = self.task.kind if self.task else None
+        compared = prepare(len(queries.domain) if among_keys else queries, keys, self.matching, kind)
         matches = match_prepared(*compared, self.matching)
 
         asked = len(queries.encoding) + (0 if key_domain is None else len(new.encoding))

@@ -34,13 +34,19 @@ class Pool(NamedTuple):
     outcome: Tensor | None = None
     known: Tensor | None = None
 
+    def first(self, count: int) -> "Pool":
+        """Return the first so many samples."""
+        return Pool(*(None if part is None else part[:count] for part in self))  # type: ignore[arg-type]
 
-def match(queries: Pool, keys: Pool, settings: MatchingSettings, kind: Kind | None = None) -> Matches:
+
+def match(queries: Pool | int, keys: Pool, settings: MatchingSettings, kind: Kind | None = None) -> Matches:
     """Match queries to keys as the settings say.
 
     Parameters
     ----------
-    queries, keys : Pool
+    queries : Pool, or int
+        A number: the first so many of the keys are the queries.
+    keys : Pool
     settings : MatchingSettings
     kind : {"classification", "regression", "multilabel"}, optional
         What the outcomes are; for the prognostic caliper.
@@ -54,26 +60,25 @@ def match(queries: Pool, keys: Pool, settings: MatchingSettings, kind: Kind | No
     --------
     >>> x, site = torch.tensor([[0.0, 1.0], [0.6, 0.8], [1.0, 0.0]]), torch.tensor([0, 0, 1])
     >>> nearest = MatchingSettings(k=1, fixed_caliper=None, std_caliper=None)
-    >>> match(Pool(x, site), Pool(x, site), nearest).key.flatten()
+    >>> match(3, Pool(x, site), nearest).key.flatten()
     tensor([2, 2, 1])
     """
     return match_prepared(*prepare(queries, keys, settings, kind), settings)
 
 
 @torch.no_grad()
-def prepare(queries: Pool, keys: Pool, settings: MatchingSettings, kind: Kind | None = None) -> tuple[Pool, Pool]:
+def prepare(queries: Pool | int, keys: Pool, settings: MatchingSettings, kind: Kind | None = None) -> tuple[Pool, Pool]:
     """Return the pools as they are compared: encodings centred by domain mean, outcomes aligned or scaled.
 
     In classification predictions are aligned with the class prior; in regression outcomes are divided by the standard
-    deviation of the known ones. Means, frequencies and deviations are those of both pools together; a pool that is
-    matched with itself counts once.
+    deviation of the known ones. Means, frequencies and deviations are those of queries and keys together, each sample
+    counted once.
     """
+    if isinstance(queries, int):
+        _, keys = prepare(keys.first(0), keys, settings, kind)
+        return keys.first(queries), keys
     if not isinstance(settings, PrognosticMatchingSettings):
         return queries, keys
-    if queries is keys:
-        none = Pool(*(None if part is None else part[:0] for part in keys))  # type: ignore[arg-type]
-        _, prepared = prepare(none, keys, settings, kind)
-        return prepared, prepared
     if settings.outcome_caliper is not None:
         if kind == "classification" and settings.class_prior is not None:
             queries, keys = _aligned(queries, keys, settings.class_prior)

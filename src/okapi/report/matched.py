@@ -156,11 +156,11 @@ def match_encoded(encoded: Encoded) -> Matched | str:
         return f"No propensities: {error}."
     pool = _pool(encoded, places, domain, propensity.scores(unit))
     kind = encoded.dataset.task.kind
-    matches = match(pool, pool, settings, kind)
+    matches = match(len(places), pool, settings, kind)
     nearest = replace(NEAREST, k=settings.k, direction=settings.direction)
     if not len(matches) and settings != nearest:
         settings = nearest
-        matches = match(pool, pool, settings, kind)
+        matches = match(len(places), pool, settings, kind)
         notes.append("Inside the run's calipers nothing is matched in this sample: these are neighbours without them.")
     if not len(matches):
         return f"No sample has {settings.k} admissible neighbours of other domains."

@@ -77,7 +77,7 @@ def compare(X: NDArray[Any], other: NDArray[np.bool_], names: tuple[str, str], k
     pool = _pool(X, side, unseen)
     for name, settings in STRATEGIES.items():
         if not _needs_outcomes(settings):
-            matches = match(pool, pool, replace(settings, k=k))
+            matches = match(len(X), pool, replace(settings, k=k))
             rows += _directions(X, side, unseen, matches, settings, names, {**both, "calipers": name})
     shares = [np.histogram(unseen[side == group], BINS, (0, 1))[0] / (side == group).sum() for group in (0, 1)]
     edges = np.linspace(0, 1, BINS + 1)
