@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
-from okapi.config import PrognosticMatchingSettings
 from okapi.matching import caliper_nn
 from okapi.matching.centring import PRIOR, centred
-from okapi.nn import CrossDomainConsistency
 
 
 def _samples(seed: int, rows: int = 60, width: int = 5, domains: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,19 +65,3 @@ def test_classes_are_found_across_a_shift_that_hides_them() -> None:
         shares.append((kind[matches.query] == kind[matches.key[:, 0]]).double().mean().item())
     assert shares[0] == pytest.approx(0.5, abs=0.1)
     assert shares[1] > 0.99
-
-
-def test_the_step_matches_centred_encodings_and_pulls_towards_the_keys_themselves() -> None:
-    torch.manual_seed(0)
-    encoder = torch.nn.Linear(3, 6)
-    settings = PrognosticMatchingSettings(k=2, outcome_caliper=None)
-    consistency = CrossDomainConsistency(encoder, matching=settings, weight=1.0, momentum=0.0)
-    x, domain = torch.randn(30, 3), torch.arange(30) % 2
-    z = encoder(x)
-    loss, _, metrics, _ = consistency(z, x, domain, step=0)
-    unit = torch.nn.functional.normalize(encoder(x), dim=-1).detach()
-    query, keys = centred(unit, unit, domain, domain)
-    near = torch.cdist(query, keys).masked_fill(domain[:, None] == domain, torch.inf).topk(2, largest=False).indices
-    apart = torch.nn.functional.normalize(z, dim=-1)[:, None] - unit[near]
-    assert metrics["consistency"].item() == pytest.approx(apart.square().sum(-1).mean().item())
-    assert loss.requires_grad

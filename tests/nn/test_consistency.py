@@ -13,7 +13,7 @@ from torch.nn.functional import normalize, one_hot
 
 from okapi.config import MatchingSettings, PrognosticMatchingSettings
 from okapi.data.task import Task
-from okapi.matching import Matches
+from okapi.matching import Matches, centred
 from okapi.nn import CrossDomainConsistency, Linear, PropensityScorer
 from okapi.nn.match_metrics import hubness, matched_smd
 
@@ -214,9 +214,24 @@ def test_the_bank_keeps_predictions_as_they_were_made_and_all_are_aligned_anew()
     assert torch.equal(consistency.outcomes.rows(), outcome)
     later = torch.where(known[:, None], labels, torch.tensor([0.3, 0.7]))
     second = consistency(net(x), x, domain, outcome=later, known=known)
-    # Predicted are (0.9, 0.1) by the bank, and (0.3, 0.7) by queries and by keys.
-    odds = (0.3 / 0.5) / (0.7 / 0.5)
+    odds = (0.3 / 0.6) / (0.7 / 0.4)  # predicted are (0.9, 0.1) of the bank and (0.3, 0.7) of the batch
     torch.testing.assert_close(second.outcome[~known], torch.tensor([[odds / (1 + odds), 1 / (1 + odds)]] * 10))
+
+
+def test_the_step_matches_centred_encodings_and_pulls_towards_the_keys_themselves():
+    torch.manual_seed(0)
+    encoder = nn.Linear(3, 6)
+    settings = PrognosticMatchingSettings(k=2, outcome_caliper=None)
+    consistency = CrossDomainConsistency(encoder, matching=settings, weight=1.0, momentum=0.0)
+    x, domain = torch.randn(30, 3), torch.arange(30) % 2
+    z = encoder(x)
+    loss, _, metrics, _ = consistency(z, x, domain, step=0)
+    unit = normalize(encoder(x), dim=-1).detach()
+    _, keys = centred(unit[:0], unit, domain[:0], domain)
+    near = torch.cdist(keys, keys).masked_fill(domain[:, None] == domain, torch.inf).topk(2, largest=False).indices
+    apart = normalize(z, dim=-1)[:, None] - unit[near]
+    assert metrics["consistency"].item() == pytest.approx(apart.square().sum(-1).mean().item())
+    assert loss.requires_grad
 
 
 def test_a_gate_multiplies_the_weight_of_the_consistency():
