@@ -49,7 +49,7 @@ def test_given_scores_at_a_temperature_are_the_models_at_that_temperature(sample
 def test_scores_of_labels_have_a_logit_each():
     scores = np.array([[0.2, 0.7, 0.6], [0.9, 0.5, 0.1]])
     logit = np.log(scores / (1 - scores))
-    np.testing.assert_allclose(at_temperature(scores, 2.0, sets=True), expit(logit / 2))
+    np.testing.assert_allclose(at_temperature(scores, 2.0, multi_label=True), expit(logit / 2))
 
 
 def test_any_classifier_is_cloned_and_fitted(sample):

@@ -152,8 +152,8 @@ def test_samples_and_settings_that_do_not_fit():
     task = SimpleNamespace(outputs=2)
     for settings, sample, words in [
         (MLPSettings(), one(TOKENS), "'mlp' takes tensors, got samples that are dict"),
-        (CNNSettings(), torch.zeros(4), r"'cnn' takes pictures .*, got samples of shape \(4,\)"),
-        (VisionSettings(), torch.zeros(8, 8), "'vision' takes pictures"),
+        (CNNSettings(), torch.zeros(4), r"'cnn' takes images .*, got samples of shape \(4,\)"),
+        (VisionSettings(), torch.zeros(8, 8), "'vision' takes images"),
         (TextSettings(), torch.zeros(4), "'text' takes mappings with input_ids and attention_mask"),
         (TextSettings(width=10, heads=3), one(TOKENS), "width must be a multiple of heads, got 10 and 3"),
     ]:

@@ -99,7 +99,7 @@ def test_pickled_weights_are_read_as_tensors_only(tmp_path: Path, folders):
 
 
 def test_what_is_no_backbone_for_pictures_is_refused(tmp_path: Path, folders):
-    with pytest.raises(ValueError, match=r"backbone '.*' \(bert\) takes no pictures"):
+    with pytest.raises(ValueError, match=r"backbone '.*' \(bert\) takes no images"):
         VisionBackbone(save(tmp_path / "bert", "bert", TEXT["bert"]))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"backbone '.*empty' cannot be loaded from that folder: "):

@@ -14,7 +14,12 @@ from okapi.training.checkpoints import read_checkpoint
 from okapi.training.parts import build_parts
 from okapi.training.weights import sha256
 
-OKAPI = {"name": "okapi", "bank": 20, "k": 1, "fixed_caliper": None, "std_caliper": None, "domain": "label"}
+OKAPI = {
+    "name": "okapi",
+    "bank": 20,
+    "matching": {"k": 1, "fixed_caliper": None, "std_caliper": None},
+    "domain": "label",
+}
 NAMES = ("ant", "bee", "cat")
 
 

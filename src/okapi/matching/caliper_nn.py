@@ -56,7 +56,7 @@ def caliper_nn(
     keys : tensor or array of shape (m, d)
         float16, float32 or float64, on any device.
     query_domain, key_domain : tensor or array of shape (n,), integers; or (n, S), booleans
-        The domain of each sample, or the set of its domain labels. Pairs of one domain, or of sets that share a label,
+        The domain of each sample, or its several domain labels. Pairs of one domain, or that share a label,
         are not admissible.
     query_propensity, key_propensity : tensor or array of shape (n,) or (n, S), optional
         Two domains 0 and 1: the probability of domain 1, shape (n,). More: that of each domain, shape (n, S). Sets of

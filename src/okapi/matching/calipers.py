@@ -14,7 +14,7 @@ from okapi.matching.search.domains import DomainPlan
 from okapi.matching.search.outcomes import FilteredPlan, OutcomeCaliper, OutcomePlan
 from okapi.matching.search.plan import Plan
 from okapi.matching.search.scores import ScoreCaliper, ScorePlan
-from okapi.matching.search.sets import SetPlan
+from okapi.matching.search.multi_label import MultiLabelPlan
 from okapi.matching.search.windows import WindowPlan
 
 LOGIT_CLIP = 1e-6
@@ -104,7 +104,7 @@ class Admissible:
 
     def __init__(self, calipers: Calipers, query: Side, key: Side) -> None:
         self.calipers, self.query, self.key = calipers, query, key
-        self.sets = query.domain.ndim == 2
+        self.multi_label = query.domain.ndim == 2
         wanted = calipers.direction or (None, None)
         self.query_rows = self._rows(query, wanted[0], calipers.fixed)
         self.key_rows = self._rows(key, wanted[1], calipers.fixed if calipers.two_way else None)
@@ -125,9 +125,9 @@ class Admissible:
     def _rows(self, side: Side, domain: int | None, fixed: float | None) -> Tensor:
         keep = torch.ones(len(side.domain), dtype=torch.bool, device=side.domain.device)
         if domain is not None:
-            keep &= side.domain[:, domain] if self.sets else side.domain == domain
+            keep &= side.domain[:, domain] if self.multi_label else side.domain == domain
         if fixed is not None and side.propensity is not None:
-            keep &= inside_fixed_caliper(side.propensity, fixed, sets=self.sets)
+            keep &= inside_fixed_caliper(side.propensity, fixed, multi_label=self.multi_label)
         return keep.nonzero()[:, 0]
 
     def strata(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -143,17 +143,17 @@ class Admissible:
         assert self.query.propensity is not None
         assert self.key.propensity is not None
         scale = self.calipers.scale
-        self.query_score = on_scale(self.query.propensity, scale, sets=self.sets)
-        self.key_score = on_scale(self.key.propensity, scale, sets=self.sets)
+        self.query_score = on_scale(self.query.propensity, scale, multi_label=self.multi_label)
+        self.key_score = on_scale(self.key.propensity, scale, multi_label=self.multi_label)
         variance = self.key_score.double().var(0) if self.calipers.sd == "all" else None
-        if self.sets:
-            self.set_threshold = self._set_threshold(std, variance)
+        if self.multi_label:
+            self.multi_label_threshold = self._multi_label_limit(std, variance)
         elif self.query_score.ndim == 1:
             self.window_threshold = self._window_thresholds(std, variance)
         else:
             self.score_caliper = self._score_caliper(std, variance)
 
-    def _set_threshold(self, std: float, variance: Tensor | None) -> Tensor:
+    def _multi_label_limit(self, std: float, variance: Tensor | None) -> Tensor:
         if variance is None:
             one = torch.zeros_like(self.query_rows), torch.zeros_like(self.key_rows)
             of_queries = group_variance(self.query_score[self.query_rows], one[0], 1)[0]
@@ -197,7 +197,7 @@ class Admissible:
         assert self.query.outcome is not None
         assert self.key.outcome is not None
         outcomes = OutcomeCaliper(self.query.outcome, self.key.outcome, self.outcome_threshold)
-        if self.calipers.std is None and not self.sets:
+        if self.calipers.std is None and not self.multi_label:
             return OutcomePlan(*rows, outcomes)
         return FilteredPlan(self._plan(*rows, width), outcomes)
 
@@ -205,10 +205,10 @@ class Admissible:
         """Arrange the search by domains and propensities alone."""
         rows = query_rows, key_rows, query_domain, key_domain
         if self.calipers.std is None:
-            return SetPlan(*rows) if self.sets else DomainPlan(*rows)
+            return MultiLabelPlan(*rows) if self.multi_label else DomainPlan(*rows)
         scores = self.query_score, self.key_score
-        if self.sets:
-            return SetPlan(*rows, *scores, self.set_threshold)
+        if self.multi_label:
+            return MultiLabelPlan(*rows, *scores, self.multi_label_threshold)
         if self.query_score.ndim == 1:
             return WindowPlan(*rows, *scores, self.window_threshold, width)
         return ScorePlan(*rows, *scores, self.score_caliper, width)
@@ -220,24 +220,24 @@ def fixed_bounds(caliper: float) -> tuple[float, float]:
     return low, high
 
 
-def inside_fixed_caliper(propensity: Tensor, caliper: float, *, sets: bool = False) -> Tensor:
+def inside_fixed_caliper(propensity: Tensor, caliper: float, *, multi_label: bool = False) -> Tensor:
     """Return which samples lie inside the fixed caliper, shape (n,). A caliper of 0 or 1 keeps every sample."""
     if caliper in (0, 1):
         return torch.ones(len(propensity), dtype=torch.bool, device=propensity.device)
     low, high = fixed_bounds(caliper)
-    if propensity.ndim == 1 or sets:
+    if propensity.ndim == 1 or multi_label:
         inside = (low < propensity.double()) & (propensity.double() < high)
         return inside if propensity.ndim == 1 else inside.all(1)
     return propensity.amax(1).double() < high
 
 
-def on_scale(propensity: Tensor, scale: str, *, sets: bool = False) -> Tensor:
+def on_scale(propensity: Tensor, scale: str, *, multi_label: bool = False) -> Tensor:
     """Return scores as the std-caliper compares them: as they are, logits, or for more than two domains logarithms."""
     if scale == "probability":
         return propensity.double() if propensity.ndim == 1 else propensity
     clipped = propensity.double().clamp(LOGIT_CLIP, 1.0 - LOGIT_CLIP)
     more_than_two = propensity.ndim == 2 and propensity.shape[1] > 2
-    return clipped.log() if more_than_two and not sets else clipped.logit()
+    return clipped.log() if more_than_two and not multi_label else clipped.logit()
 
 
 def group_variance(score: Tensor, group: Tensor, n_groups: int) -> Tensor:

@@ -25,7 +25,7 @@ def centred(query: Tensor, keys: Tensor, query_domain: Tensor, key_domain: Tenso
     query : tensor (n, d)
     keys : tensor (m, d)
     query_domain, key_domain : tensor (n,) and (m,), int64; or (n, S) and (m, S), bool
-        A sample with a set of domain labels is centred by the mean over its labels.
+        A sample with several domain labels is centred by the mean over its labels.
 
     Returns
     -------

@@ -76,8 +76,8 @@ def match_without_replacement(
 
 
 def _by_domain(query_rows: Tensor, admissible: Admissible) -> Iterator[Tensor]:
-    """Yield the query rows of each domain; all at once where domains are sets."""
-    if admissible.sets:
+    """Yield the query rows of each domain; all at once where domains are multi-label."""
+    if admissible.multi_label:
         yield query_rows
         return
     domain = admissible.query.domain[query_rows]

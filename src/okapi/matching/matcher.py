@@ -155,7 +155,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         ----------
         X : array of shape (n, d) or DataFrame
         domain : array of shape (n,), any labels; or (n, S), booleans
-            The domain of each sample, or the set of its domain labels.
+            The domain of each sample, or its several domain labels.
         propensity_scores : array of shape (n,) or (n, S), optional
             Given propensities, of the second of two domains or of each domain in sorted order; ``temperature`` applies.
         outcome : array of shape (n,) or (n, C), optional
@@ -400,7 +400,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         width = len(self.domains_)
         if array.shape[1:] != (width,) and not (array.ndim == 1 and width == 2 and self.domain_.ndim == 1):
             raise ValueError(f"propensity_scores must have {width} columns for {width} domains, got {array.shape}")
-        return at_temperature(array, self.temperature, sets=self.domain_.ndim == 2)
+        return at_temperature(array, self.temperature, multi_label=self.domain_.ndim == 2)
 
     def _new_scores(self, numbers: Array, given: ArrayLike | None) -> Array | None:
         if given is not None:

@@ -56,7 +56,7 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
         self.temperature = temperature
 
     def fit(self, X: Array, domain: Array) -> "Propensity":
-        """Fit to covariates (n, d) and domains: whole numbers from 0 (n,), or sets of labels (n, S), booleans."""
+        """Fit to covariates (n, d) and domains: whole numbers from 0 (n,), or multi_label of labels (n, S), booleans."""
         check_temperature(self.temperature)
         self.n_features_in_ = np.shape(X)[1]
         self.of_label_ = None
@@ -121,10 +121,10 @@ def check_temperature(temperature: float) -> None:
         raise ValueError(f"temperature must be a positive number, got {temperature!r}")
 
 
-def at_temperature(scores: Array, temperature: float, *, sets: bool = False) -> Array:
+def at_temperature(scores: Array, temperature: float, *, multi_label: bool = False) -> Array:
     """Return given scores at another temperature: their logits divided by it.
 
-    Scores (n,) of two domains and, with ``sets``, of each label (n, S) have a logit each; scores (n, S) of more domains
+    Scores (n,) of two domains and, with ``multi_label``, of each label (n, S) have a logit each; scores (n, S) of more domains
     are a softmax.
     """
     check_temperature(temperature)
@@ -132,7 +132,7 @@ def at_temperature(scores: Array, temperature: float, *, sets: bool = False) -> 
         return scores
     tiny = np.finfo(np.float64).tiny
     scores = np.asarray(scores, np.float64)
-    if sets:
+    if multi_label:
         return np.stack([at_temperature(label, temperature) for label in scores.T], 1)
     if scores.ndim == 1:
         return _tempered(logit(np.clip(scores, tiny, 1 - np.finfo(np.float64).epsneg)), temperature)

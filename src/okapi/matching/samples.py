@@ -20,7 +20,7 @@ CHECKED = 2**23  # numbers checked at a time
 class Samples(NamedTuple):
     """Samples as a matcher sees them.
 
-    Covariates (n, p); numbers of domains (n,) or sets of them (n, S); the columns that must be equal within a pair; ids
+    Covariates (n, p); numbers of domains (n,) or multi_label of them (n, S); the columns that must be equal within a pair; ids
     (n,); propensities and outcomes that the calipers compare.
     """
 
@@ -78,7 +78,7 @@ def check_covariates(numbers: Array, names: list[str]) -> None:
 
 
 def distinct_domains(domain: ArrayLike, n: int) -> Array:
-    """Return the domains of n samples in sorted order; of sets of labels, (n, S) booleans, the labels' numbers."""
+    """Return the domains of n samples in sorted order; of multi-label domains, (n, S) booleans, the labels' numbers."""
     labels = _labels(domain, n)
     if labels.ndim == 2:
         return np.arange(labels.shape[1])
@@ -93,7 +93,7 @@ def distinct_domains(domain: ArrayLike, n: int) -> Array:
 
 
 def domain_codes(domain: ArrayLike, domains: Array, n: int) -> Array:
-    """Return the number of each sample's domain among ``domains``, (n,), or its set of labels, (n, S)."""
+    """Return the number of each sample's domain among ``domains``, (n,), or its labels, (n, S)."""
     labels = _labels(domain, n)
     if labels.ndim == 2:
         if labels.shape != (n, len(domains)):

@@ -1,4 +1,4 @@
-"""Encoders for arrays, pictures and text, and heads; knows nothing of data sets or algorithms."""
+"""Encoders for arrays, images and text, and heads; knows nothing of data sets or algorithms."""
 
 from okapi.models.efficientnet import EfficientNetLite0
 from okapi.models.encoders import MLP, CNNSettings, MLPSettings, SmallCNN

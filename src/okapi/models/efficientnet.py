@@ -15,7 +15,7 @@ EFFICIENTNET_LITE0 = "efficientnet-lite0"
 
 
 class EfficientNetLite0(nn.Module):
-    """EfficientNet-Lite0 up to the mean of its features over the picture.
+    """EfficientNet-Lite0 up to the mean of its features over the image.
 
     The weights were learnt on pixels of 0 to 255 as (x - 127) / 128; of pixels from 0 to 1 that is a mean of 0.498 and
     a standard deviation of 0.502.
@@ -23,7 +23,7 @@ class EfficientNetLite0(nn.Module):
     Parameters
     ----------
     channels : int
-        Of the pictures (n, channels, H, W). If they are not three, the first layer of the weights is adapted.
+        Of the images (n, channels, H, W). If they are not three, the first layer of the weights is adapted.
     pretrained : {"imagenet"}, optional
         By default weights are random.
     """
@@ -43,7 +43,7 @@ class EfficientNetLite0(nn.Module):
         self.network: Any = network
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return encodings (n, 1280) of pictures (n, channels, H, W)."""
+        """Return encodings (n, 1280) of images (n, channels, H, W)."""
         features: Tensor = self.network.extract_features(inputs)
         return features.mean((2, 3))
 

@@ -1,4 +1,4 @@
-"""Small encoders, trained from scratch: for arrays and embeddings, and for small pictures."""
+"""Small encoders, trained from scratch: for arrays and embeddings, and for small images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,14 +43,14 @@ class MLP(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Convolutions with batch normalisation, the mean over the picture, and a layer of its own width.
+    """Convolutions with batch normalisation, the mean over the image, and a layer of its own width.
 
-    Three convolutions see about ten pixels; a larger picture is halved first, by a convolution of stride 2 each time.
+    Three convolutions see about ten pixels; a larger image is halved first, by a convolution of stride 2 each time.
 
     Parameters
     ----------
     channels : int
-        Of the pictures (n, channels, H, W), whose sides are at least 2 pixels.
+        Of the images (n, channels, H, W), whose sides are at least 2 pixels.
     width : int
         Channels of the first two convolutions; the third has twice as many.
     out_features : int
@@ -58,7 +58,7 @@ class SmallCNN(nn.Module):
     dropout : float
         Share of the encoding that is dropped in training.
     halvings : int
-        How often pictures are halved before the three convolutions.
+        How often images are halved before the three convolutions.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SmallCNN(nn.Module):
         self.out_features = out_features
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return encodings (n, out_features) of pictures (n, channels, H, W)."""
+        """Return encodings (n, out_features) of images (n, channels, H, W)."""
         encoding: Tensor = self.layers(inputs)
         return encoding
 
@@ -119,7 +119,7 @@ class MLPSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CNNSettings:
-    """A small convolutional network, for small pictures; it takes as many channels as the data has.
+    """A small convolutional network, for small images; it takes as many channels as the data has.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class CNNSettings:
     dropout: float = 0.0
 
     def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> SmallCNN:
-        """Return the encoder for pictures such as one sample (channels, H, W)."""
+        """Return the encoder for images such as one sample (channels, H, W)."""
         channels, shorter = channels_of(sample, self.name), min(tensor_sample(sample, self.name).shape[1:])
         halvings = max(0, (shorter // 8).bit_length() - 1)  # to 8 pixels or a few more
         return SmallCNN(channels, self.width, self.out_features, self.dropout, halvings)
@@ -151,13 +151,13 @@ def tensor_sample(sample: Tensor | Mapping[str, Tensor], model: str) -> Tensor:
 
 
 def channels_of(sample: Tensor | Mapping[str, Tensor], model: str) -> int:
-    """Return how many channels a picture has, which the sample must be for this model."""
-    picture = tensor_sample(sample, model)
-    if picture.ndim != 3:
+    """Return how many channels an image has, which the sample must be for this model."""
+    image = tensor_sample(sample, model)
+    if image.ndim != 3:
         raise ValueError(
-            f"model {model!r} takes pictures (channels, H, W), got samples of shape {tuple(picture.shape)}"
+            f"model {model!r} takes images (channels, H, W), got samples of shape {tuple(image.shape)}"
         )
-    return picture.shape[0]
+    return image.shape[0]
 
 
 def _convolution(before: int, after: int, stride: int = 1) -> list[nn.Module]:

@@ -44,7 +44,7 @@ def copy_weights(network: nn.Module, name: str, called: str, otherwise: str = ""
     """Give a network the weights of a folder, or of a name on the hub.
 
     If they were learnt on another number of channels, the first layer is given the mean over its channels for each of
-    ours, scaled so that its outputs are about as large as before.
+    these, scaled so that its outputs are about as large as before.
 
     Parameters
     ----------
@@ -62,20 +62,20 @@ def copy_weights(network: nn.Module, name: str, called: str, otherwise: str = ""
             name, local_files_only=local, trust_remote_code=False, weights_only=True, output_loading_info=True
         )
 
-    theirs, info = load("pretrained", name, read, otherwise)
-    weights, ours = _without_learnt_pooler(theirs).state_dict(), network.state_dict()
-    if weights.keys() != ours.keys():
+    published, info = load("pretrained", name, read, otherwise)
+    weights, wanted = _without_learnt_pooler(published).state_dict(), network.state_dict()
+    if weights.keys() != wanted.keys():
         raise ValueError(f"pretrained must hold a {called}, {name} holds another network")
     if missing := sorted(set(info["missing_keys"]) & weights.keys()):
         raise ValueError(f"pretrained must hold a {called}, {name} has no weights for {missing[0]}")
     for key, weight in weights.items():
-        if weight.shape != ours[key].shape:
-            if not _differ_in_channels(weight, ours[key]):
+        if weight.shape != wanted[key].shape:
+            if not _differ_in_channels(weight, wanted[key]):
                 raise ValueError(
                     f"pretrained must hold a {called}: {key} in {name} is {tuple(weight.shape)}, "
-                    f"not {tuple(ours[key].shape)}"
+                    f"not {tuple(wanted[key].shape)}"
                 )
-            weights[key] = adapt_channels(weight, ours[key].shape[1])
+            weights[key] = adapt_channels(weight, wanted[key].shape[1])
     network.load_state_dict(weights)
 
 
@@ -115,5 +115,5 @@ def _without_learnt_pooler(network: Any) -> Any:
     return network
 
 
-def _differ_in_channels(weight: Tensor, ours: Tensor) -> bool:
-    return weight.ndim == ours.ndim == 4 and (weight.shape[0], *weight.shape[2:]) == (ours.shape[0], *ours.shape[2:])
+def _differ_in_channels(weight: Tensor, wanted: Tensor) -> bool:
+    return weight.ndim == wanted.ndim == 4 and (weight.shape[0], *weight.shape[2:]) == (wanted.shape[0], *wanted.shape[2:])

@@ -36,7 +36,7 @@ class TextEncoder(nn.Module):
         A folder that ``save_pretrained`` of transformers wrote, or a name on the hub: weights, and, without
         ``backbone``, what the transformer is like. By default weights are random.
     tokens : int
-        Length of a text on which the transformer is tried: one that is too long for it is told at once.
+        Length of a text on which the transformer is tried: one that is too long for it is reported at once.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class TextEncoder(nn.Module):
         return hidden[:, 0]
 
     def _try(self, name: str, tokens: int) -> int:
-        """Encode two texts that differ in their last token, so that what cannot is told at once; return the width."""
+        """Encode two texts that differ in their last token, so that what cannot is reported at once; return the width."""
         texts = torch.full((2, max(2, tokens)), 2)
         texts[1, -1] = 3
         self.eval()

@@ -1,4 +1,4 @@
-"""Backbones for pictures, by name: any number of channels, with or without weights."""
+"""Backbones for images, by name: any number of channels, with or without weights."""
 
 import inspect
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ _PYPI = f"backbone: {EFFICIENTNET_LITE0} with pretrained: imagenet, whose weight
 class VisionBackbone(nn.Module):
     """A backbone of transformers up to its pooled features.
 
-    They are what the network itself pools without further weights: the mean over the picture (ResNet, ConvNeXt, Swin,
+    They are what the network itself pools without further weights: the mean over the image (ResNet, ConvNeXt, Swin,
     MobileNet) or the class token (DINOv2). A linear layer on top of that, such as ViT's, is left out, since published
     weights mostly lack it: its class token is taken instead, or the mean over tokens where there is none.
 
@@ -51,7 +51,7 @@ class VisionBackbone(nn.Module):
     name : str
         One of ``BACKBONES``; or a folder, or a name on the hub, whose ``config.json`` says what the network is like.
     channels : int
-        Of the pictures (n, channels, H, W).
+        Of the images (n, channels, H, W).
     pretrained : path, optional
         A folder that ``save_pretrained`` of transformers wrote, or a name on the hub, of the same backbone; by default
         weights are random. If those weights were learnt on another number of channels, their first layer is given the
@@ -64,11 +64,11 @@ class VisionBackbone(nn.Module):
             raise ValueError(f"channels must be at least 1, got {channels}")
         architecture = _architecture(name)
         if getattr(architecture, "num_channels", None) is None:
-            raise ValueError(f"backbone {name!r} ({architecture.model_type}) takes no pictures")
+            raise ValueError(f"backbone {name!r} ({architecture.model_type}) takes no images")
         architecture.num_channels = channels
         self.backbone: nn.Module = make_network("backbone", name, architecture)
         parameters = inspect.signature(self.backbone.forward).parameters
-        # Positions are learnt for one size of pictures; those of any other lie between them.
+        # Positions are learnt for one size of images; those of any other lie between them.
         self._options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in parameters else {}
         self._class_token = any(
             part.endswith(("cls_token", "class_embedding")) for part, _ in self.backbone.named_parameters()
@@ -78,7 +78,7 @@ class VisionBackbone(nn.Module):
             copy_weights(self.backbone, _weights(str(pretrained), name), name, _otherwise("pretrained"))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return encodings (n, out_features) of pictures (n, channels, H, W)."""
+        """Return encodings (n, out_features) of images (n, channels, H, W)."""
         output = self.backbone(inputs, **self._options)
         pooled: Tensor | None = output.get("pooler_output")
         if pooled is None:
@@ -88,7 +88,7 @@ class VisionBackbone(nn.Module):
         return pooled.flatten(1)
 
     def _try(self, name: str, channels: int, architecture: Any) -> int:
-        """Encode a picture, so that what cannot is told at once; return how wide the encoding is."""
+        """Encode an image, so that what cannot is reported at once; return how wide the encoding is."""
         size = getattr(architecture, "image_size", None)
         size = size if isinstance(size, int) else 64
         self.eval()
@@ -96,7 +96,7 @@ class VisionBackbone(nn.Module):
             with torch.enable_grad():
                 encoding = self(torch.zeros(1, channels, size, size))
         except Exception as error:  # of networks that want text or boxes too, whatever they stumble over first
-            raise ValueError(f"backbone {name!r} does not turn pictures into features: {first_line(error)}") from error
+            raise ValueError(f"backbone {name!r} does not turn images into features: {first_line(error)}") from error
         freeze_unused(self, encoding)
         self.train()
         return int(encoding.shape[1])
@@ -104,7 +104,7 @@ class VisionBackbone(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class VisionSettings:
-    """A backbone for pictures; it takes as many channels as the data has.
+    """A backbone for images; it takes as many channels as the data has.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class VisionSettings:
     pretrained: str | None = None
 
     def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> nn.Module:
-        """Return the encoder for pictures such as one sample (channels, H, W)."""
+        """Return the encoder for images such as one sample (channels, H, W)."""
         channels = channels_of(sample, self.name)
         if self.backbone == EFFICIENTNET_LITE0:
             return EfficientNetLite0(channels, self.pretrained)

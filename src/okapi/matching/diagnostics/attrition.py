@@ -82,8 +82,8 @@ def _fixed_threshold(fixed: float, side: Side) -> str:
 def _std_threshold(admissible: Admissible, domains: Sequence[Any]) -> str:
     """Return the std-caliper as differences of propensity, per direction where there are two domains."""
     scale = admissible.calipers.scale
-    if admissible.sets:
-        return f"distance <= {float(admissible.set_threshold):.4g} ({scale})"
+    if admissible.multi_label:
+        return f"distance <= {float(admissible.multi_label_threshold):.4g} ({scale})"
     if admissible.query_score.ndim == 1:
         of = {pair: f"{float(value):.4g}" for pair, value in admissible.window_threshold.items()}
         wanted = [admissible.calipers.direction] if admissible.calipers.direction else list(of)

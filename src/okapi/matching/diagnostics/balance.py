@@ -134,7 +134,7 @@ def balance(
     queries, keys : array or tensor of shape (n, d), (m, d)
         Covariates; the same array twice if samples were matched among themselves.
     query_domain, key_domain : array or tensor of shape (n,), (m,) of integers or (n, S), (m, S) of booleans
-        Domain of every sample, or its set of domains.
+        Domain of every sample, or its several domains.
     matches : Matches
         Pairs of rows of ``queries`` and ``keys``.
     names : sequence of str, optional

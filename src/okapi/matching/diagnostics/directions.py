@@ -124,7 +124,7 @@ def memberships(
     Parameters
     ----------
     query_domain, key_domain : array or tensor of shape (n,), (m,) of integers or (n, S), (m, S) of booleans
-        Domain of every sample, or its set of domains.
+        Domain of every sample, or its several domains.
     sizes : tuple of int
         Number of queries and of keys, n and m.
     """

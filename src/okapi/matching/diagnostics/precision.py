@@ -86,7 +86,7 @@ def match_precision(
         Classes, by any names or numbers; one number or several; or labels, 0 and 1. A sample of which one is missing
         (NaN or None) is left out. The same array twice if samples were matched among themselves.
     query_domain, key_domain : array or tensor of shape (n,), (m,) of integers or (n, S), (m, S) of booleans
-        Domain of every sample, or its set of domains.
+        Domain of every sample, or its several domains.
     matches : Matches
         Pairs of rows of the queries and the keys.
     kind : {"classification", "regression", "multilabel"}, default="classification"

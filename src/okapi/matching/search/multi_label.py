@@ -9,7 +9,7 @@ from okapi.matching.search.windows import windows
 ROWS, ROWS_OF_WINDOWS = 256, 64  # queries per block where all keys are searched, and where windows are
 
 
-class SetPlan(Plan):
+class MultiLabelPlan(Plan):
     """Keys are sorted by the label whose scores vary most: two vectors are at least as far apart as in one coordinate.
 
     Parameters
