@@ -11,10 +11,10 @@ from torch import Tensor
 
 from okapi.matching.checks import Side, check_choice, check_flag, is_number
 from okapi.matching.search.domains import DomainPlan
+from okapi.matching.search.multi_label import MultiLabelPlan
 from okapi.matching.search.outcomes import FilteredPlan, OutcomeCaliper, OutcomePlan
 from okapi.matching.search.plan import Plan
 from okapi.matching.search.scores import ScoreCaliper, ScorePlan
-from okapi.matching.search.multi_label import MultiLabelPlan
 from okapi.matching.search.windows import WindowPlan
 
 LOGIT_CLIP = 1e-6

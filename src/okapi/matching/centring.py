@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from okapi.matching.search.vectors import large_empty
+
 PRIOR = 10  # of so many samples a domain has, in its mean, the mean of all
 PIECE = 1 << 17  # numbers handled at a time
 SHORTEST = 1e-12  # length by which a vector is divided at least
@@ -69,7 +71,7 @@ def centred_by(means: Tensor, vectors: Tensor, domain: Tensor) -> Tensor:
 
     Works in pieces that stay in the cache: vectors may be a memory bank.
     """
-    out = torch.empty_like(vectors)
+    out = large_empty(len(vectors), vectors.shape[1], vectors.device, vectors.dtype)
     step = max(1, PIECE // max(1, vectors.shape[1]))
     for start in range(0, len(vectors), step):
         rows = slice(start, start + step)

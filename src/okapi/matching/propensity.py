@@ -56,7 +56,7 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
         self.temperature = temperature
 
     def fit(self, X: Array, domain: Array) -> "Propensity":
-        """Fit to covariates (n, d) and domains: whole numbers from 0 (n,), or multi_label of labels (n, S), booleans."""
+        """Fit to covariates (n, d) and domains: whole numbers from 0 (n,), or booleans (n, S) if multi-label."""
         check_temperature(self.temperature)
         self.n_features_in_ = np.shape(X)[1]
         self.of_label_ = None
@@ -124,8 +124,8 @@ def check_temperature(temperature: float) -> None:
 def at_temperature(scores: Array, temperature: float, *, multi_label: bool = False) -> Array:
     """Return given scores at another temperature: their logits divided by it.
 
-    Scores (n,) of two domains and, with ``multi_label``, of each label (n, S) have a logit each; scores (n, S) of more domains
-    are a softmax.
+    Scores (n,) of two domains and, with ``multi_label``, of each label (n, S) have a logit each; scores (n, S) of more
+    domains are a softmax.
     """
     check_temperature(temperature)
     if temperature == 1:

@@ -20,8 +20,8 @@ CHECKED = 2**23  # numbers checked at a time
 class Samples(NamedTuple):
     """Samples as a matcher sees them.
 
-    Covariates (n, p); numbers of domains (n,) or multi_label of them (n, S); the columns that must be equal within a pair; ids
-    (n,); propensities and outcomes that the calipers compare.
+    Covariates (n, p); domains (n,), or (n, S) if multi-label; the columns that must be equal within a pair; ids (n,);
+    propensities and outcomes that the calipers compare.
     """
 
     covariates: Array

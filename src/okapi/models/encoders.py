@@ -154,9 +154,7 @@ def channels_of(sample: Tensor | Mapping[str, Tensor], model: str) -> int:
     """Return how many channels an image has, which the sample must be for this model."""
     image = tensor_sample(sample, model)
     if image.ndim != 3:
-        raise ValueError(
-            f"model {model!r} takes images (channels, H, W), got samples of shape {tuple(image.shape)}"
-        )
+        raise ValueError(f"model {model!r} takes images (channels, H, W), got samples of shape {tuple(image.shape)}")
     return image.shape[0]
 
 

@@ -116,4 +116,7 @@ def _without_learnt_pooler(network: Any) -> Any:
 
 
 def _differ_in_channels(weight: Tensor, wanted: Tensor) -> bool:
-    return weight.ndim == wanted.ndim == 4 and (weight.shape[0], *weight.shape[2:]) == (wanted.shape[0], *wanted.shape[2:])
+    return weight.ndim == wanted.ndim == 4 and (weight.shape[0], *weight.shape[2:]) == (
+        wanted.shape[0],
+        *wanted.shape[2:],
+    )

@@ -79,7 +79,7 @@ class TextEncoder(nn.Module):
         return hidden[:, 0]
 
     def _try(self, name: str, tokens: int) -> int:
-        """Encode two texts that differ in their last token, so that what cannot is reported at once; return the width."""
+        """Encode two texts that differ in their last token, so that errors come at once; return the width."""
         texts = torch.full((2, max(2, tokens)), 2)
         texts[1, -1] = 3
         self.eval()

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 from okapi.config import PAPER, MatchingSettings, PrognosticMatchingSettings
 from okapi.data.task import Task
 from okapi.matching import Matches
+from okapi.matching.search.vectors import large_empty
 from okapi.nn.distributed import gather, rows_before, world_size
 from okapi.nn.match_metrics import hubness, matched_smd
 from okapi.nn.matching import Pool, match_prepared, prepare
@@ -238,7 +239,10 @@ class CrossDomainConsistency(nn.Module):
 
     def _after(self, new: Pool) -> Pool:
         """Return new samples followed by those of the bank."""
-        keys = Pool(torch.cat([new.encoding, self.encodings.rows()]), torch.cat([new.domain, self.domains.rows()]))
+        past = self.encodings.rows()
+        encoding = large_empty(len(new.encoding) + len(past), past.shape[1], past.device, past.dtype)
+        torch.cat([new.encoding, past], out=encoding)
+        keys = Pool(encoding, torch.cat([new.domain, self.domains.rows()]))
         if new.outcome is None or new.known is None:
             return keys
         return keys._replace(

@@ -10,17 +10,17 @@ AT_ONCE = 1 << 17  # numbers handled at a time: they stay in the cache
 ALIGNED = 64  # bytes
 
 
-def large_empty(n_rows: int, width: int, device: torch.device) -> Tensor:
-    """Return an uninitialised matrix (n_rows, width) of float32, for one that is large.
+def large_empty(n_rows: int, width: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return an uninitialised matrix (n_rows, width), for one that is large.
 
     On the CPU it lies in memory of NumPy, which asks the system for huge pages: the first touch of each costs less.
     """
     if device.type != "cpu":
-        return torch.empty(n_rows, width, device=device)
-    n_bytes = n_rows * width * torch.float32.itemsize
+        return torch.empty(n_rows, width, dtype=dtype, device=device)
+    n_bytes = n_rows * width * dtype.itemsize
     memory = np.empty(n_bytes + ALIGNED, np.uint8)
     start = -memory.ctypes.data % ALIGNED
-    return torch.from_numpy(memory[start : start + n_bytes]).view(torch.float32).view(n_rows, width)
+    return torch.from_numpy(memory[start : start + n_bytes]).view(dtype).view(n_rows, width)
 
 
 def center_and_scale(queries: Tensor, keys: Tensor) -> tuple[Tensor, float]:
