@@ -51,7 +51,7 @@ class OkapiPlus(CrossDomainAlgorithm):
         own: OkapiPlusSettings = self.settings
         self.by_outcome = own.matching.outcome_caliper is not None
         self.pseudo_labels = self.by_outcome and own.pseudo_labels.weight > 0 and task.kind != "regression"
-        zeta = momentum_schedule(own.momentum, steps)
+        zeta, warm_up = momentum_schedule(own.momentum, steps), round(own.warm_up * steps)
         self.consistency = CrossDomainConsistency(
             network.encoder,
             matching=own.matching,
@@ -59,12 +59,18 @@ class OkapiPlus(CrossDomainAlgorithm):
             temperature=own.scorer.temperature,
             bank=own.bank,
             momentum=zeta,
-            weight=self._rising(own.weight),
+            weight=Linear(0.0, own.weight, warm_up),
+            gate=ErrorGate(own.pseudo_labels.error_gate),
             **self.domain_arguments,
         )
         self.momentum_head = MomentumEncoder(network.head, zeta) if self.by_outcome else None
-        self.pseudo_label_weight = self._rising(own.pseudo_labels.weight)
-        self.gate = ErrorGate(own.pseudo_labels.error_gate).to(self.consistency.encodings.slots.dtype)
+        self.pseudo_label_weight = Linear(0.0, own.pseudo_labels.weight, warm_up)
+
+    @property
+    def gate(self) -> ErrorGate:
+        """What keeps both weights small while the momentum model gets many labels wrong."""
+        assert self.consistency.gate is not None
+        return self.consistency.gate
 
     @property
     def needs(self) -> Needs:
@@ -82,16 +88,8 @@ class OkapiPlus(CrossDomainAlgorithm):
 
         supervised = self.supervised(prediction[: len(labelled)], labelled)
         domain = torch.cat([self.domain_of(labelled, LABELLED), self.domain_of(others, UNLABELLED)])
-        gate = self.gate()
         matched = self.consistency(
-            encoding[: len(batch)],
-            inputs,
-            domain,
-            outcome=outcome,
-            known=known,
-            step=step,
-            momentum=momentum,
-            gate=gate,
+            encoding[: len(batch)], inputs, domain, outcome=outcome, known=known, step=step, momentum=momentum
         )
         loss, metrics = supervised + matched.loss, matched.metrics
         if pseudo_labels and matched.outcome is not None:
@@ -101,7 +99,7 @@ class OkapiPlus(CrossDomainAlgorithm):
                 prediction[len(batch) :],
                 self.settings.pseudo_labels.confidence,
             )
-            loss = loss + self.pseudo_label_weight(step) * gate * pseudo
+            loss = loss + self.pseudo_label_weight(step) * self.gate() * pseudo
             metrics |= {"pseudo_label_loss": pseudo.detach(), "pseudo_label_rate": rate}
         return loss, {"loss": loss.detach(), "supervised_loss": supervised.detach(), **metrics}
 
@@ -121,6 +119,3 @@ class OkapiPlus(CrossDomainAlgorithm):
         outcome = predicted_outcome(prediction.to(self.consistency.encodings.slots.dtype), self.task.kind)
         outcome = torch.cat([known_outcome(self.task, labelled.target).to(outcome), outcome[len(labelled) :]])
         return outcome, torch.arange(len(outcome), device=outcome.device) < len(labelled)
-
-    def _rising(self, weight: float) -> Linear:
-        return Linear(0.0, weight, round(self.settings.warm_up * self.steps))

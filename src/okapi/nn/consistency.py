@@ -11,12 +11,13 @@ from torch.nn.functional import normalize
 from okapi.config import PAPER, MatchingSettings, PrognosticMatchingSettings
 from okapi.data.task import Task
 from okapi.matching import Matches
-from okapi.nn.distributed import gather, rank, world_size
+from okapi.nn.distributed import gather, rows_before, world_size
 from okapi.nn.match_metrics import hubness, matched_smd
 from okapi.nn.matching import Pool, match_prepared, prepare
 from okapi.nn.memory_bank import MemoryBank
 from okapi.nn.momentum import MomentumEncoder
 from okapi.nn.propensity_scorer import PropensityScorer, check_domain
+from okapi.nn.pseudo_labels import ErrorGate
 from okapi.nn.schedules import Schedule, as_schedule
 
 
@@ -76,6 +77,8 @@ class CrossDomainConsistency(nn.Module):
         zeta of the momentum encoder.
     weight : float or schedule
         lambda, the weight of the consistency in the loss.
+    gate : ErrorGate, optional
+        Multiplies the weight.
 
     Examples
     --------
@@ -104,6 +107,7 @@ class CrossDomainConsistency(nn.Module):
         bank: int = PAPER.bank,
         momentum: float | Schedule = 0.996,
         weight: float | Schedule = PAPER.weight,
+        gate: ErrorGate | None = None,
     ) -> None:
         super().__init__()
         if queries not in ("momentum", "online"):
@@ -118,6 +122,7 @@ class CrossDomainConsistency(nn.Module):
         self.task = task if by_outcome else None
         self._online = (encoder,)  # in a tuple: the encoder belongs to its model, not to this module
         self.momentum = MomentumEncoder(encoder, momentum)
+        self.gate = None if gate is None else gate.to(dtype)
         self.scorer: PropensityScorer | None = None
         if matching.needs_propensity:
             self.scorer = PropensityScorer(width, domains, multi_label=multi_label, temperature=temperature).to(dtype)
@@ -140,7 +145,6 @@ class CrossDomainConsistency(nn.Module):
         known: Tensor | None = None,
         step: int | None = None,
         momentum: Tensor | None = None,
-        gate: Tensor | float = 1.0,
     ) -> Consistency:
         """Return the loss of a batch, and take its encodings into the bank.
 
@@ -165,8 +169,6 @@ class CrossDomainConsistency(nn.Module):
             gradients, move the momentum encoder once.
         momentum : tensor (m, d), optional
             What ``encode`` returned for ``x``, if it was called before.
-        gate : tensor () or float
-            Multiplies the weight.
 
         Returns
         -------
@@ -175,38 +177,29 @@ class CrossDomainConsistency(nn.Module):
         self._check(z, domain, key_domain, outcome, known)
         step = int(self.step) if step is None else step
         encoded = self.encode(x, step) if momentum is None else momentum
-        if self.training:
-            self.step.fill_(step + 1)
-        if len(encoded) != len(domain if key_domain is None else key_domain):
-            rows = len(domain if key_domain is None else key_domain)
-            raise ValueError(f"x must have as many rows as its domains, got {len(encoded)} and {rows}")
-        unit = normalize(encoded.detach().to(self.encodings.slots.dtype), dim=-1)
-        new = self._gathered(unit, domain if key_domain is None else key_domain, outcome, known)
-        keys = self._after(new)
-        queries = new
-        if self.queries == "online":
-            queries = self._gathered(normalize(z.detach().to(unit.dtype), dim=-1), domain)
-        scorer_loss, metrics = unit.new_zeros(()), dict[str, Tensor]()
+        queries, keys, new = self._sides(z, encoded, domain, key_domain, outcome, known)
+        scorer_loss, metrics = z.new_zeros(()), dict[str, Tensor]()
         if self.scorer is not None:
             queries, keys, scorer_loss, metrics = self._scored(self.scorer, queries, keys, apart=key_domain is not None)
-        among_keys = self.queries == "momentum"
-        kind = self.task.kind if self.task else None
+        among_keys, kind = self.queries == "momentum", self.task.kind if self.task else None
         compared = prepare(len(queries.domain) if among_keys else queries, keys, self.matching, kind)
         matches = match_prepared(*compared, self.matching)
 
-        asked = len(queries.encoding) + (0 if key_domain is None else len(new.encoding))
-        first = sum(len(part) for part in gather(domain)[: rank()])
-        mine = slice(first, first + len(domain))
+        first = rows_before(len(z), z.device)
+        mine = slice(first, first + len(z))
+        asked = len(queries.domain) + (0 if key_domain is None else len(new.domain))
         pulled, mean = self._pull(z, keys.encoding, matches, mine, asked)
-        if self.training:
-            self._push(new)
-        weight = unit.new_tensor(self.weight(step)) * gate
-        match_rate = unit.new_tensor(len(matches.query) / max(1, asked))
+        weight = keys.encoding.new_tensor(self.weight(step)) * (1 if self.gate is None else self.gate())
+        match_rate = weight.new_tensor(len(matches.query) / max(1, asked))
         metrics |= {"match_rate": match_rate, "consistency": mean, "consistency_weight": weight} | hubness(matches)
         metrics["matched_smd"] = matched_smd(queries.encoding, keys.encoding, matches, queries.domain)
+        if self.training:
+            self.step.fill_(step + 1)
+            self._push(new)
         aligned = compared[0].outcome
-        loss = weight * pulled + scorer_loss
-        return Consistency(loss, match_rate, metrics, None if aligned is None else aligned[mine])
+        return Consistency(
+            weight * pulled + scorer_loss, match_rate, metrics, None if aligned is None else aligned[mine]
+        )
 
     def encode(self, x: Any, step: int) -> Tensor:
         """Return momentum encodings (m, d) of inputs, having moved the momentum encoder one step towards the encoder.
@@ -220,15 +213,28 @@ class CrossDomainConsistency(nn.Module):
         encoding: Tensor = self.momentum(x)
         return encoding
 
-    def _gathered(
-        self, encoding: Tensor, domain: Tensor, outcome: Tensor | None = None, known: Tensor | None = None
-    ) -> Pool:
-        """Return the samples of all ranks."""
-        everyone = [None if part is None else torch.cat(gather(part)) for part in (encoding, domain, outcome, known)]
-        pool = Pool(everyone[0], everyone[1])  # type: ignore[arg-type]
-        if self.task is None or everyone[2] is None:
-            return pool
-        return pool._replace(outcome=everyone[2].to(encoding.dtype), known=everyone[3])
+    def _sides(
+        self,
+        z: Tensor,
+        encoded: Tensor,
+        domain: Tensor,
+        key_domain: Tensor | None,
+        outcome: Tensor | None,
+        known: Tensor | None,
+    ) -> tuple[Pool, Pool, Pool]:
+        """Return queries, keys and the samples that go to the bank, of all ranks."""
+        encoded_domain = domain if key_domain is None else key_domain
+        if len(encoded) != len(encoded_domain):
+            raise ValueError(f"x must have as many rows as its domains, got {len(encoded)} and {len(encoded_domain)}")
+        unit = normalize(encoded.detach().to(self.encodings.slots.dtype), dim=-1)
+        new = queries = Pool(_everyone(unit), _everyone(encoded_domain))
+        if self.task is not None and outcome is not None and known is not None:
+            new = queries = new._replace(outcome=_everyone(outcome.to(unit)), known=_everyone(known))
+        keys = self._after(new)
+        if self.queries == "online":
+            online = normalize(z.detach().to(unit.dtype), dim=-1)
+            queries = Pool(_everyone(online), _everyone(domain))
+        return queries, keys, new
 
     def _after(self, new: Pool) -> Pool:
         """Return new samples followed by those of the bank."""
@@ -299,6 +305,11 @@ class CrossDomainConsistency(nn.Module):
                 if value is None or value.shape != shape:
                     got = "None" if value is None else tuple(value.shape)
                     raise ValueError(f"{name} must be of shape {shape} for outcome_caliper, got {got}")
+
+
+def _everyone(rows: Tensor) -> Tensor:
+    """Return the rows of all ranks."""
+    return torch.cat(gather(rows))
 
 
 def _width(encoder: nn.Module) -> int:

@@ -15,6 +15,14 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
+def rows_before(count: int, device: torch.device) -> int:
+    """Return how many rows the ranks before this one have, which itself has ``count``."""
+    if world_size() == 1:
+        return 0
+    counts = gather(torch.tensor([count], device=device))
+    return sum(int(part) for part in counts[: rank()])
+
+
 @torch.no_grad()
 def gather(rows: Tensor) -> list[Tensor]:
     """Return the rows (n_r, ...) of every rank, in the order of ranks; ranks may have different numbers of rows.

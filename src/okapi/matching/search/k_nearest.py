@@ -10,7 +10,7 @@ from okapi.matching.search.panels import PANEL, Panels
 from okapi.matching.search.plan import FAR, Block, Plan
 from okapi.matching.search.vectors import AT_ONCE, center_and_scale, error_bound, prepare
 
-SPARE = 3  # candidates fetched beyond k at first
+LONG = 512  # columns for each of which a candidate is fetched beyond k + 1: the longer the sums, the larger their error
 MORE = 8  # times as many are fetched for the queries that these do not settle
 
 
@@ -67,7 +67,7 @@ class Search:
             distance = torch.full((n_rows, k), torch.inf, dtype=torch.float64, device=device)
             return distance, torch.full((n_rows, k), -1, device=device)
         with _full_precision(device):
-            fetch = k + SPARE
+            fetch = k + 1 + self.keys.shape[1] // LONG
             distance, index, unsettled = self._attempt(k, fetch, rows)
             while len(unsettled):
                 fetch = min(MORE * fetch, n_keys + k)  # with all keys fetched, nothing is left unsettled

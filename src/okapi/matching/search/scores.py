@@ -9,11 +9,11 @@ from torch import Tensor
 
 from okapi.matching.search.plan import Block, Plan, Tile, cut
 
-ROWS = 4096  # queries per block where key domains are searched one by one
+ROWS = 4096  # queries per block where key domains are searched one by one, by tiles
 MIXED_ROWS = 128  # where they are searched together
 # What a tile costs beside its pairs, and what a pair costs beside its product, in flops of a matrix product.
 TILE_FLOPS, PAIR_FLOPS = 1.5e7, 200
-MOST_TILES = 32  # per key domain
+FEWEST_TILES, MOST_TILES = 4, 32  # per key domain
 ROUND = 16  # widths of tiles are multiples of this: the product is faster
 LARGEST = 2.0**56  # what scores are scaled to: the least excess of squares is beyond `FAR`, the greatest a float
 
@@ -39,8 +39,8 @@ class ScorePlan(Plan):
     """Any number of domains, std-caliper: ``|e_q[d] - e_k[d]| <= c sigma`` for the query's and for the key's domain d.
 
     Keys lie by domain b and in order of ``e[b]``. The condition on the key's domain then is a window: queries in order
-    of their ``e[b]`` and the keys of b make a band along a diagonal, which tiles cover. Where domains have very few
-    keys, all are searched together instead.
+    of their ``e[b]`` and the keys of b make a band along a diagonal, which tiles cover. Where domains have few keys,
+    all are searched together instead.
 
     Pairs are excluded in float32, by squares, with thresholds so wide that no admissible pair is lost; `admits` is
     exact. Scores are kept times a power of two, so that what a square exceeds its limit by needs no factor to outdo
@@ -96,7 +96,7 @@ class ScorePlan(Plan):
         if not self.n_tiles:
             spans = (slice(0, len(self.key_order)),)
         self.blocks = [Block(rows, spans) for rows in cut(0, len(query_rows), ROWS if self.n_tiles else MIXED_ROWS)]
-        if self.n_tiles > 1:
+        if self.n_tiles:
             self._set_tiles(domains)
 
     def _set_limits(self, scale: float) -> None:
@@ -144,7 +144,7 @@ class ScorePlan(Plan):
 
     def strips(self, block: Block) -> Iterator[list[Tile]]:
         """See `Plan`. A strip is a domain of keys, a tile some queries with their windows."""
-        if self.n_tiles <= 1:
+        if not self.n_tiles:
             yield from block.strips()
             return
         rows, start = self._tile_rows(block), block.rows.start
@@ -158,7 +158,8 @@ class ScorePlan(Plan):
         group = self.query_group[rows]
         cross = self.key_cross[:, keys].index_select(0, group).sub_(self.query_own[rows, None])
         torch.addcmul(self._by_pair(self.less_query, group, keys), cross, cross, out=cross)
-        apart = self._by_pair(self.query_score, self.position[rows], keys) - self.key_own[keys]
+        apart = self._by_pair(self.query_score, self.position[rows], keys)
+        apart = apart - self.key_own[keys] if self.n_tiles else apart.sub_(self.key_own[keys])
         torch.addcmul(self._by_pair(self.less_key, group, keys), apart, apart, out=apart)
         torch.maximum(scores, torch.maximum(cross, apart, out=cross), out=scores)
 
@@ -194,12 +195,12 @@ def _columns(score: Tensor, rows: Tensor, chosen: Tensor, scale: float) -> Tenso
 
 
 def _tiles_per_domain(n_queries: int, n_keys: float, width: int) -> int:
-    """Return how many tiles cover the keys of a domain best; 0: these are so few that domains are searched together.
+    """Return how many tiles cover the keys of a domain best; 0: so few that domains are better searched together.
 
     Of a domain's pairs t tiles look at a share of about 1/t plus that of the window, at the cost of t tiles.
     """
     tiles = (n_queries * n_keys * (2 * width + PAIR_FLOPS) / TILE_FLOPS) ** 0.5
-    return min(MOST_TILES, int(tiles))
+    return min(MOST_TILES, round(tiles)) if tiles >= FEWEST_TILES else 0
 
 
 def _rounded(window: list[int], span: slice) -> slice:
