@@ -126,7 +126,7 @@ def check_side(
 
 
 def check_domain(values: Any, name: str, n: int, device: torch.device | None = None) -> Tensor:
-    """Return domains of shape (n,), int64, or multi_label of them of shape (n, S), bool."""
+    """Return domains of shape (n,), int64, or bool of shape (n, S) if multi-label."""
     domain = to_tensor(values, name, device)
     if domain.ndim == 0 or len(domain) != n:
         raise ValueError(f"{name} must have {n} rows, got shape {tuple(domain.shape)}")
@@ -182,7 +182,7 @@ def check_sides_agree(query: Side, key: Side) -> None:
 def _check_domain_has_propensity(name: str, domain: Tensor, propensity: Tensor) -> None:
     if domain.ndim == 2 and propensity.shape != domain.shape:
         raise ValueError(
-            f"{name}_propensity must have the shape of {name}_domain {tuple(domain.shape)} for multi_label of labels, "
+            f"{name}_propensity must have the shape of {name}_domain {tuple(domain.shape)} for multi-label domains, "
             f"got {tuple(propensity.shape)}"
         )
     if domain.ndim == 1 and len(domain):
