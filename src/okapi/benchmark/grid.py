@@ -21,7 +21,7 @@ ALL = "all"
 KEYS: dict[Axis, str] = {"target": "held_out", "fold": "fold"}
 """The key of the section data that each axis sets."""
 
-USUAL = ("erm", "fixmatch", "okapi")
+USUAL = ("erm", "fixmatch", "okapi", "okapi_plus")
 
 
 @dataclass(frozen=True)
