@@ -11,9 +11,12 @@ from tests.report.samples import ROWS, SPLIT, make_dataset, make_encoded, make_s
 from tests.training import small_data
 from tests.training.small_data import Recorded
 
+from okapi.algorithms import OkapiPlus
 from okapi.data.text import Texts, TokenSettings
 from okapi.matching import CaliperMatcher, caliper_nn
 from okapi.matching.centring import centred
+from okapi.models import MLP, Network
+from okapi.nn import Pool, match
 from okapi.report import write_report
 from okapi.report.embedding_map import draw_map, principal_components
 from okapi.report.gallery import make_gallery
@@ -64,6 +67,27 @@ def test_encodings_are_centred_where_the_run_s_are():
     assert torch.equal(found.matches.key, expected.key)
     assert found.notes == ()
     assert "centre yes" in page_of(encoded)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
+def test_the_report_matches_as_validation_and_training_do(kind):
+    """The same samples, as a run's report has them and as its algorithm makes pools of them: the same matches."""
+    encoded = make_encoded(make_dataset(kind), k=2, outcome_caliper=1.0, fixed_caliper=None, std_caliper=None)
+    data, task = encoded.dataset, encoded.dataset.task
+    network = Network(MLP(5, hidden=(), out_features=8), torch.nn.Linear(8, task.outputs))
+    algorithm = OkapiPlus(network, task, encoded.config.algorithm, steps=1)
+    pools = []
+    for split in ("train", "unlabelled"):
+        places = torch.from_numpy(np.flatnonzero(encoded.split == split))
+        rows = torch.from_numpy(encoded.rows)[places]
+        encoding, target = torch.from_numpy(encoded.encodings)[places], data.target[rows] if split == "train" else None
+        pools.append(algorithm.pool(encoding, encoded.predictions[places], data.domain[rows], target))
+    both = Pool(*(None if part[0] is None else torch.cat(part) for part in zip(*pools, strict=True)))
+    expected = match(len(both.domain), both, algorithm.matching, kind)
+    found = match_encoded(encoded)
+    assert len(expected) > 10
+    assert torch.equal(found.matches.query, expected.query)
+    assert torch.equal(found.matches.key, expected.key)
 
 
 def test_domain_labels_and_directions_are_the_run_s():
