@@ -425,7 +425,7 @@ def test_the_loop_never_waits_for_the_device(kind, std_caliper, tile_flops, monk
     queries, keys, domains = make_problem(np.random.default_rng(0), 120, 300, 8, kind)
 
     def synchronisations(block):
-        for module in (domain_plans, windows, sets, scores):
+        for module in (domain_plans, windows, multi_label, scores):
             monkeypatch.setattr(module, "ROWS", block)
         monkeypatch.setattr(multi_label, "ROWS_OF_WINDOWS", block)
         monkeypatch.setattr(scores, "MIXED_ROWS", block)

@@ -199,7 +199,7 @@ class ScorePlan(Plan):
         group = self.query_group[rows]
         if isinstance(keys, Tensor):  # queries that pick are of one domain
             group = group[:1]
-            cross = self.key_cross[int(group)].index_select(0, keys) - self.query_own[rows, None]
+            cross = self.key_cross.take(len(self.key_order) * group + keys) - self.query_own[rows, None]
         else:
             cross = self.key_cross[:, keys].index_select(0, group).sub_(self.query_own[rows, None])
         domain = self.key_domain[keys]
