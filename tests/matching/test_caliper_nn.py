@@ -13,7 +13,7 @@ from tests.matching.oracle import brute_force
 
 from okapi.matching import caliper_nn
 from okapi.matching.search import domains as domain_plans
-from okapi.matching.search import k_nearest, outcomes, panels, plan, scores, selection, sets, windows
+from okapi.matching.search import k_nearest, multi_label, outcomes, panels, plan, scores, selection, windows
 
 KINDS = ("two domains", "many domains", "sets")
 
@@ -91,8 +91,8 @@ def small_blocks(block, piece, tile_flops):
             (domain_plans, "ROWS", block),
             (domain_plans, "FEW", max(1, block // 4)),
             (windows, "ROWS", block),
-            (sets, "ROWS", block),
-            (sets, "ROWS_OF_WINDOWS", block),
+            (multi_label, "ROWS", block),
+            (multi_label, "ROWS_OF_WINDOWS", block),
             (scores, "MIXED_ROWS", block),
             (scores, "ROWS", 3 * block),
             (scores, "TILE_FLOPS", tile_flops),
@@ -425,9 +425,9 @@ def test_the_loop_never_waits_for_the_device(kind, std_caliper, tile_flops, monk
     queries, keys, domains = make_problem(np.random.default_rng(0), 120, 300, 8, kind)
 
     def synchronisations(block):
-        for module in (domain_plans, windows, sets, scores):
+        for module in (domain_plans, windows, multi_label, scores):
             monkeypatch.setattr(module, "ROWS", block)
-        monkeypatch.setattr(sets, "ROWS_OF_WINDOWS", block)
+        monkeypatch.setattr(multi_label, "ROWS_OF_WINDOWS", block)
         monkeypatch.setattr(scores, "MIXED_ROWS", block)
         monkeypatch.setattr(scores, "TILE_FLOPS", tile_flops)
         with _CountSynchronisations() as mode:

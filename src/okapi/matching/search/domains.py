@@ -53,7 +53,7 @@ class DomainPlan(Plan):
                 start = stop
         yield from cut(start, stop, ROWS)
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """See `Plan`."""
         scores.masked_fill_(self.query_domain[rows, None] == self.key_domain[keys], torch.inf)
 

@@ -109,7 +109,8 @@ class Search:
         where = torch.full((n_rows, fetch), -1, device=self.q_norm.device)
         for block, at in self._blocks(rows):
             for number, panel in enumerate(self.panels.of_block(block, None if rows is None else rows[at])):
-                score, position = panel.smallest(fetch)
+                score, place = panel.smallest(fetch)
+                position = block.keys(place)
                 if number:
                     score = torch.cat([best[at], score], 1)
                     position = torch.cat([where[at], position], 1)

@@ -52,7 +52,7 @@ class MultiLabelPlan(Plan):
         self.key_set = key_domain[self.key_order].float()
         self.blocks = [Block(block, (slice(*span),)) for block, span in zip(rows, spans, strict=True)]
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """See `Plan`."""
         scores.masked_fill_(self.query_set[rows] @ self.key_set[keys].T > 0, torch.inf)
         if self.threshold is not None:

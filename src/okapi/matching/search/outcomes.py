@@ -65,7 +65,7 @@ class OrderedOutcomes:
         self.key_norm = self.key.square().sum(1) / 2
         self.query_norm = (self.query.square().sum(1) - (limit**2 + slack) * scale**2)[:, None] / 2
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """Raise the scores (r, c) of pairs at these places that are surely inadmissible beyond `FAR`, in place."""
         excess = torch.addmm(self.key_norm[keys], self.query[rows], self.key[keys].T, alpha=-1)
         torch.maximum(scores, excess.add_(self.query_norm[rows]), out=scores)
@@ -84,7 +84,7 @@ class FilteredPlan(Plan):
         """See `Plan`."""
         return self.plan.strips(block)
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """See `Plan`."""
         self.plan.exclude_(scores, rows, keys)
         self.outcomes.exclude_(scores, rows, keys)
@@ -173,7 +173,7 @@ class OutcomePlan(Plan):
             found += [kept.nonzero()[:, 0].tolist() for kept in near.cpu()]
         return found
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """See `Plan`."""
         self.outcomes.exclude_(scores, rows, keys)
         if not self.by_domain:

@@ -72,9 +72,7 @@ class Panels:
                 part = self._scratch("tile", len(tile.rows), out.shape[1])
                 n_keys = tile.keys.stop - tile.keys.start
                 part[:, n_keys:] = torch.inf
-                some = torch.index_select(
-                    queries, 0, tile.rows, out=self._scratch("queries", len(part), queries.shape[1])
-                )
+                some = self._gather("queries", queries, tile.rows)
                 self._score(block, tile.rows + block.rows.start, some, tile.keys, part[:, :n_keys])
                 out.index_copy_(0, tile.rows, part)
                 start.index_fill_(0, tile.rows, tile.keys.start)
@@ -82,9 +80,15 @@ class Panels:
 
     def _score(self, block: Block, rows: slice | Tensor, queries: Tensor, keys: slice, out: Tensor) -> None:
         """Write the scores of queries at positions ``rows`` with some keys to ``out``."""
-        torch.addmm(self.half_norm[keys], queries, self.keys[keys].T, alpha=-1, out=out)
+        which = block.keys(keys)
+        vectors = self.keys[which] if isinstance(which, slice) else self._gather("keys", self.keys, which)
+        torch.addmm(self.half_norm[which], queries, vectors.T, alpha=-1, out=out)
         for part in block.to_exclude(keys):
-            self.plan.exclude_(out[:, part.start - keys.start : part.stop - keys.start], rows, part)
+            self.plan.exclude_(out[:, part.start - keys.start : part.stop - keys.start], rows, block.keys(part))
+
+    def _gather(self, name: str, vectors: Tensor, rows: Tensor) -> Tensor:
+        """Return some of the vectors, in scratch of that name."""
+        return torch.index_select(vectors, 0, rows, out=self._scratch(name, len(rows), vectors.shape[1]))
 
     def _scratch(self, name: str, n_rows: int, width: int) -> Tensor:
         """Return memory that is used again and again; what is not used of it costs nothing."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -32,11 +32,22 @@ class Block:
         The keys that may be admissible to any of them.
     mixed : tuple of slice, optional
         The keys among which there are inadmissible ones (None: all of them); elsewhere none has to be excluded.
+    picked : Tensor of shape (n,), int64, optional
+        Keys picked one by one, which ``spans`` and tiles count then instead of all.
     """
 
     rows: slice
     spans: tuple[slice, ...]
     mixed: tuple[slice, ...] | None = None
+    picked: Tensor | None = None
+
+    @overload
+    def keys(self, places: slice) -> slice | Tensor: ...
+    @overload
+    def keys(self, places: Tensor) -> Tensor: ...
+    def keys(self, places: slice | Tensor) -> slice | Tensor:
+        """Return the positions of keys at these places of the spans."""
+        return places if self.picked is None else self.picked[places]
 
     def strips(self) -> Iterator[list[Tile]]:
         """Yield all pairs of the block in pieces, as `Plan.strips` does."""
@@ -67,7 +78,7 @@ class Plan(ABC):
     blocks: list[Block]
 
     @abstractmethod
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """Raise the scores (r, c) of inadmissible pairs to `FAR` or more, in place; some may be left to `admits`."""
 
     def admits(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -84,9 +95,9 @@ class Plan(ABC):
         for block in self.blocks:
             for ((_, keys),) in block.strips():
                 scores = torch.zeros(block.rows.stop - block.rows.start, keys.stop - keys.start, device=total.device)
-                self.exclude_(scores, block.rows, keys)
+                self.exclude_(scores, block.rows, block.keys(keys))
                 row, column = (scores < FAR).nonzero(as_tuple=True)
-                positions = row + block.rows.start, column + keys.start
+                positions = row + block.rows.start, block.keys(column + keys.start)
                 for pairs in zip(*(each.split(COUNTED) for each in positions), strict=True):
                     total += self.admits(*pairs).sum()
         return int(total)

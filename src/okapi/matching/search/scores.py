@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from okapi.matching.search.plan import Block, Plan, Tile, cut
+from okapi.matching.search.plan import FAR, Block, Plan, Tile, cut
 
 ROWS = 4096  # queries per block where key domains are searched one by one, by tiles
 MIXED_ROWS = 128  # where they are searched together
 # What a tile costs beside its pairs, and what a pair costs beside its product, in flops of a matrix product.
-TILE_FLOPS, PAIR_FLOPS = 1.5e7, 200
+TILE_FLOPS, PAIR_FLOPS = 2e7, 200
 FEWEST_TILES, MOST_TILES = 4, 32  # per key domain
+PICKING_ROWS = 10  # queries that pick keys together: of more, the keys together are too many
+PICKED = 0.4  # share of the keys near their score of their own domain up to which queries pick
 ROUND = 16  # widths of tiles are multiples of this: the product is faster
 LARGEST = 2.0**56  # what scores are scaled to: the least excess of squares is beyond `FAR`, the greatest a float
 
@@ -40,7 +42,8 @@ class ScorePlan(Plan):
 
     Keys lie by domain b and in order of ``e[b]``. The condition on the key's domain then is a window: queries in order
     of their ``e[b]`` and the keys of b make a band along a diagonal, which tiles cover. Where domains have few keys,
-    all are searched together instead.
+    all are searched together instead. Queries that few keys are near in the score of their own domain come last, in
+    small blocks of one domain, for which the keys admissible to any of them are picked one by one.
 
     Pairs are excluded in float32, by squares, with thresholds so wide that no admissible pair is lost; `admits` is
     exact. Scores are kept times a power of two, so that what a square exceeds its limit by needs no factor to outdo
@@ -83,21 +86,58 @@ class ScorePlan(Plan):
         self.key_order, self.key_domain, self.key_own = key_rows[order], domain[order], (own[order] * scale).float()
         self.key_cross = _columns(key_score, self.key_order, caliper.present, scale)
 
-        self.query_order, self.query_domain = query_rows, query_domain[query_rows]
-        self.query_group = torch.searchsorted(caliper.present, self.query_domain)
-        self.query_score = (query_score.index_select(0, query_rows) * scale).float()
-        self.query_own = self.query_score.gather(1, self.query_domain[:, None])[:, 0]
-        self.position = torch.arange(len(query_rows), device=query_rows.device)
-
         domains, counts = torch.unique_consecutive(self.key_domain, return_counts=True)
         self.n_tiles = _tiles_per_domain(min(ROWS, len(query_rows)), len(self.key_order) / max(1, len(domains)), width)
         ends = counts.cumsum(0).tolist()
         spans = tuple(slice(*ends_of) for ends_of in zip([0, *ends], ends, strict=False))
         if not self.n_tiles:
             spans = (slice(0, len(self.key_order)),)
-        self.blocks = [Block(rows, spans) for rows in cut(0, len(query_rows), ROWS if self.n_tiles else MIXED_ROWS)]
+
+        own = query_score[query_rows, query_domain[query_rows]]
+        order = own.argsort(descending=True)
+        order = order[query_domain[query_rows][order].argsort(stable=True)]
+        self._set_queries(query_rows[order], query_domain, scale)
+        picking = list(self._pick())
+        last = torch.zeros_like(order)
+        for rows, _ in picking:
+            last[rows] = 1
+        self._set_queries(self.query_order[last.argsort(stable=True)], query_domain, scale)
+
+        start = len(order) - sum(rows.stop - rows.start for rows, _ in picking)
+        self.blocks = [Block(rows, spans) for rows in cut(0, start, ROWS if self.n_tiles else MIXED_ROWS)]
         if self.n_tiles:
             self._set_tiles(domains)
+        for rows, keys in picking:
+            stop = start + rows.stop - rows.start
+            self.blocks.append(Block(slice(start, stop), (slice(0, len(keys)),), picked=keys))
+            start = stop
+
+    def _set_queries(self, rows: Tensor, domain: Tensor, scale: float) -> None:
+        self.query_order, self.query_domain = rows, domain[rows]
+        self.query_group = torch.searchsorted(self.caliper.present, self.query_domain)
+        self.query_score = (self.all_query_score.index_select(0, rows) * scale).float()
+        self.query_own = self.query_score.gather(1, self.query_domain[:, None])[:, 0]
+        self.position = torch.arange(len(rows), device=rows.device)
+
+    def _pick(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield queries that few keys are near, and the keys admissible to any of them.
+
+        A query's score of its own domain can be so high that few keys come near. Queries are in order of that score
+        within their domain, highest first: those that come near the lowest of some are the only ones for all of them.
+        """
+        groups, counts = torch.unique_consecutive(self.query_group, return_counts=True)
+        start = 0
+        for group, count in zip(groups.tolist(), counts.tolist(), strict=True):
+            highest = self.key_cross[group] + self.of_query[group].index_select(0, self.key_domain)
+            for rows in cut(start, start + count, PICKING_ROWS):
+                near = highest >= self.query_own[rows.stop - 1]
+                if int(near.count_nonzero()) > PICKED * len(near):
+                    break
+                keys = near.nonzero()[:, 0]
+                scores = torch.zeros(rows.stop - rows.start, len(keys), device=keys.device)
+                self.exclude_(scores, rows, keys)
+                yield rows, keys[scores.amin(0) < FAR]
+            start += count
 
     def _set_limits(self, scale: float) -> None:
         """Widen the thresholds by what rounding to float32 can do; none within a domain.
@@ -109,6 +149,7 @@ class ScorePlan(Plan):
         own = self.caliper.present[:, None]
         self.less_query, self.less_key = of_query.square().neg_().float(), of_key.square().neg_().float()
         self.less_key.scatter_(1, own, torch.inf)
+        self.of_query = of_query.float()
         self.reach = of_key.scatter(1, own, -LARGEST).float()
 
     def _set_tiles(self, domains: Tensor) -> None:
@@ -144,7 +185,7 @@ class ScorePlan(Plan):
 
     def strips(self, block: Block) -> Iterator[list[Tile]]:
         """See `Plan`. A strip is a domain of keys, a tile some queries with their windows."""
-        if not self.n_tiles:
+        if not self.n_tiles or block.picked is not None:
             yield from block.strips()
             return
         rows, start = self._tile_rows(block), block.rows.start
@@ -153,22 +194,24 @@ class ScorePlan(Plan):
             if any(part.start < part.stop for part in keys):
                 yield [Tile(order[some].long(), part) for some, part in zip(rows, keys, strict=True)]
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """See `Plan`. The larger excess of the two squared differences is quicker than a mask."""
         group = self.query_group[rows]
-        cross = self.key_cross[:, keys].index_select(0, group).sub_(self.query_own[rows, None])
-        torch.addcmul(self._by_pair(self.less_query, group, keys), cross, cross, out=cross)
-        apart = self._by_pair(self.query_score, self.position[rows], keys)
-        apart = apart - self.key_own[keys] if self.n_tiles else apart.sub_(self.key_own[keys])
-        torch.addcmul(self._by_pair(self.less_key, group, keys), apart, apart, out=apart)
-        torch.maximum(scores, torch.maximum(cross, apart, out=cross), out=scores)
-
-    def _by_pair(self, table: Tensor, rows: Tensor, keys: slice) -> Tensor:
-        """Return the table's value at a row and the domain of each key (r, c); (r, 1) where keys are of one domain."""
+        if isinstance(keys, Tensor):  # queries that pick are of one domain
+            group = group[:1]
+            cross = self.key_cross.take(len(self.key_order) * group + keys) - self.query_own[rows, None]
+        else:
+            cross = self.key_cross[:, keys].index_select(0, group).sub_(self.query_own[rows, None])
         domain = self.key_domain[keys]
-        if self.n_tiles:
-            return table[rows, domain[:1]][:, None]
-        return table[rows].index_select(1, domain)
+        if self.n_tiles and isinstance(keys, slice):  # of one domain
+            apart = self.query_score[self.position[rows], domain[:1]][:, None] - self.key_own[keys]
+            less_query, less_key = (less[group, domain[:1]][:, None] for less in (self.less_query, self.less_key))
+        else:
+            apart = self.query_score[rows].index_select(1, domain).sub_(self.key_own[keys])
+            less_query, less_key = (less[group].index_select(1, domain) for less in (self.less_query, self.less_key))
+        torch.addcmul(less_query, cross, cross, out=cross)
+        torch.addcmul(less_key, apart, apart, out=apart)
+        torch.maximum(scores, torch.maximum(cross, apart, out=cross), out=scores)
 
     def admits(self, rows: Tensor, keys: Tensor) -> Tensor:
         """See `Plan`."""

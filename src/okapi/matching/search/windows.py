@@ -71,7 +71,7 @@ class WindowPlan(Plan):
             for rows, (start, inner, inner_stop, stop) in zip(blocks, torch.stack(edges, 1).tolist(), strict=True)
         ]
 
-    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice) -> None:
+    def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """See `Plan`.
 
         A score becomes no less than how far its key lies outside, which is below any score inside: quicker than a mask.
