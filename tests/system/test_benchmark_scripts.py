@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.training.runs import environment
@@ -28,15 +29,12 @@ def files_of_project() -> set[Path]:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_script_runs_on_tiny_input(script, variables, tmp_path):
-    folder, temporary = tmp_path / "folder", tmp_path / "temporary"
-    folder.mkdir()
-    temporary.mkdir()
     before = files_of_project()
     command = [sys.executable, str(script), "--smoke"]
-    done = subprocess.run(
-        command, cwd=folder, env=variables | {"TMPDIR": str(temporary)}, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-    assert [*folder.iterdir(), *temporary.iterdir()] == []
+    with TemporaryDirectory() as temporary:  # whose name is short: processes that load data make sockets in it
+        env = variables | {"TMPDIR": temporary}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+        assert [*tmp_path.iterdir(), *Path(temporary).iterdir()] == []
     assert files_of_project() == before

@@ -76,7 +76,7 @@ def _benchmark_parser() -> ArgumentParser:
     )
     add = parser.add_argument
     add("configs", type=Path, nargs="*", metavar="CONFIGS", help="a folder of YAML files, or YAML files")
-    add("--methods", metavar="NAMES", help="which files of the folder (default: erm,fixmatch,okapi,okapi_plus if there)")
+    add("--methods", metavar="NAMES", help="which files of the folder (default: erm, fixmatch, okapi, okapi_plus)")
     add("--seeds", type=str, default="1", metavar="N", help="how many seeds, from 0, or which: 0,3,7")
     add("--folds", metavar="NAMES", help="folds of the data set, such as A-E")
     add("--targets", metavar="NAMES", help="domains to hold out one after the other, or all")
