@@ -453,8 +453,8 @@ def _scaling_figure(curves: dict[str, dict[int, Measurement]], exponents: dict[s
 
 
 CASES: dict[str, list[Callable[[Bench], None]]] = {
-    "large": [Comparison(LARGE, {"paper": 10, "full_matrix": None, "faiss_overfetch": 6}, memory_goal=True)],
-    "small": [Comparison(SMALL, {"paper": 20, "full_matrix": None, "faiss_overfetch": None})],
+    "large": [Comparison(LARGE, {"paper": 12, "full_matrix": None, "faiss_overfetch": 8}, memory_goal=True)],
+    "small": [Comparison(SMALL, {"paper": 18, "full_matrix": None, "faiss_overfetch": None})],
     "no-caliper": [
         # At most 1.3 times the time of faiss.
         Comparison(replace(SMALL, std_caliper=None), {"faiss_flat": 1 / 1.3, "full_matrix": None}),
@@ -472,8 +472,8 @@ CASES: dict[str, list[Callable[[Bench], None]]] = {
         ),
     ],
     "many-domains": [
-        Comparison(replace(SMALL, domains=200), {"full_matrix": 5}),
-        Comparison(replace(LARGE, domains=200), {"full_matrix": 5}),
+        Comparison(replace(SMALL, domains=200), {"full_matrix": 4}),
+        Comparison(replace(LARGE, domains=200), {"full_matrix": 4}),
     ],
     "threads": [threads],
     "scaling": [scaling],
