@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 T = TypeVar("T")
 
+_KEEP_MEMORY = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 33))
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 _smoke = False
@@ -69,16 +70,17 @@ def is_smoke() -> bool:
     return _smoke
 
 
-def in_fresh_process(function: Callable[..., T], *args: Any, threads: int) -> T:
+def in_fresh_process(function: Callable[..., T], *args: Any, threads: int, keep_memory: bool = False) -> T:
     """Return ``function(*args)`` computed by a new interpreter whose numerical libraries have that many threads.
 
     The libraries read their thread counts when they are loaded, and a process that has allocated before hides what a
     call allocates; hence a new one per measurement. The function and its arguments are pickled. With ``--smoke`` it is
-    this process.
+    this process. With ``keep_memory`` glibc gives no memory back to the system.
     """
     if is_smoke():
         return function(*args)
-    with _environment(dict.fromkeys(_THREAD_VARIABLES, str(threads))):  # noqa: SIM117, the pool inherits it
+    variables = dict.fromkeys(_THREAD_VARIABLES, str(threads)) | (_KEEP_MEMORY if keep_memory else {})
+    with _environment(variables):  # noqa: SIM117, the pool inherits it
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
             return pool.submit(function, *args).result()
 

@@ -4,6 +4,8 @@ ERM learns from labelled and unlabelled samples alike, as if all had labels: for
 The methods take turns in one process, a step each, and the medians over the rounds are compared. A step is zeroing
 gradients, forward, backward and AdamW. Times of steps and parts are processor time, which does not count while other
 processes run: with one thread it is what the clock of an idle machine shows. Weights are random, the bank is full.
+Where steps are timed, glibc keeps the memory it has, by MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_: else each
+step asks the system anew for its large tensors, at a price that differs from machine to machine.
 Memory is the peak of the resident set while a method is built and takes two steps, in a process of its own.
 
 The limit for the paper's method is 1.40 times the step of ERM. Okapi+ also learns from strong views of the unlabelled
@@ -386,7 +388,7 @@ def measure_loading(name: str, workers: int, steps: int) -> tuple[float, float]:
 def cost(report: Report, workload: str, rounds: int, threads: int) -> float:
     """Add the tables of one workload; return the seconds of an ERM step per sample."""
     chosen = WORKLOADS[workload]
-    times = in_fresh_process(measure_steps, workload, rounds, threads=threads)
+    times = in_fresh_process(measure_steps, workload, rounds, threads=threads, keep_memory=True)
     memory = {method: in_fresh_process(measure_memory, workload, method, threads=threads) for method in METHODS}
     report.add(f"## {chosen}")
     report.add_table(
