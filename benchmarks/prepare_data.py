@@ -26,7 +26,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from torch.nn.functional import interpolate
 
 from _common import run_script
-from okapi.training.files import replacing
+from okapi.files import replacing
 
 SIDE = 16
 FEATURES = 256

@@ -23,7 +23,7 @@ from headline import METHODS, STUDIES, Study, find_file, transfer
 from okapi.benchmark import paired_difference
 from okapi.benchmark.statistics import Difference
 from okapi.evaluation import diagnose
-from okapi.training.files import write_bytes
+from okapi.files import write_bytes
 
 # Methods of the study, by the names of the diagnosis.
 COMPARED = {"none": "Okapi, no calipers", "paper": "Okapi", "okapi_plus": "Okapi+"}

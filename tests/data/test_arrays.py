@@ -221,7 +221,7 @@ def test_some_domains_take_part(tmp_path: Path):
 def test_what_splits_cannot_be_drawn_from(tmp_path: Path):
     with pytest.raises(ValueError, match="split names an array, so held_out, validation and group must be empty"):
         ArraysSettings(path="", held_out="rome")
-    with pytest.raises(TableError, match=r"many.npz: held_out must be domains .*, got 'roma'; did you mean 'rome'"):
+    with pytest.raises(TableError, match=r"many.npz: held_out must be domains .*, got 'roma'; did you mean rome"):
         arrays_dataset(many(tmp_path, held_out="roma"))
     with pytest.raises(TableError, match=r"array 'domain' has no domain 'paris'; it has 'bari', 'oslo'"):
         arrays_dataset(many(tmp_path, domains=("rome", "paris")))

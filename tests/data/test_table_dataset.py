@@ -186,7 +186,7 @@ def test_any_column_of_splits_is_taken_as_it_is(tmp_path_factory, use):
 
 
 def test_a_missing_column_is_named_with_the_nearest(tmp_path):
-    with pytest.raises(TableError, match=r"table\.csv has no column 'knid', did you mean 'kind'\? It has 'name', "):
+    with pytest.raises(TableError, match=r"table\.csv has no column 'knid'; did you mean kind\? It has 'name', "):
         table_dataset(settings(table(tmp_path), target="knid"))
     for key in ("domain", "split", "id", "group", "features"):
         with pytest.raises(TableError, match=r"has no column 'qqq'\. It has"):

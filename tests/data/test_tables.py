@@ -175,7 +175,7 @@ CSV_ERRORS = {
     "": "is empty",
     "\n\n": "cannot be read",
     "site\na\nb\n": "no column to match on",
-    "Site,x\na,1\n": r"has no column 'site', did you mean 'Site'\? It has 'Site', 'x'",
+    "Site,x\na,1\n": r"has no column 'site'; did you mean Site\? It has 'Site', 'x'",
 }
 
 

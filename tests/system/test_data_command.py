@@ -164,7 +164,7 @@ REFUSED = {
     "gone": "gone does not exist",
     "notes.txt": r"notes\.txt: cannot read '\.txt'; want a folder",
     "t.csv --target yy": "has no column 'yy'",
-    "t.csv --target y --domain sitee": "has no column 'sitee', did you mean 'site'",
+    "t.csv --target y --domain sitee": "has no column 'sitee'; did you mean site?",
     "t.csv --target y --domain site --split x --columns z": r"row 1, column 'x' must be one of 'train'",
     "t.csv --target y --domain site --held-out oslo": "--held-out must be domains",
     "t.csv --target y --domain site --near 40": "--near must be from 0 to 16 bits, or none, got 40",
@@ -202,7 +202,7 @@ def test_a_sheet_that_cannot_be_drawn_leaves_no_half_file(photos, tmp_path, monk
         raise OSError(28, "No space left on device")
 
     out = tmp_path / "report"
-    monkeypatch.setattr("okapi.training.files.sync", fail)
+    monkeypatch.setattr("okapi.files.sync", fail)
     assert run(photos, "--out", out) == 2
     assert files(out) == {"samples.csv", "duplicates.csv"}
 

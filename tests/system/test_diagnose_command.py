@@ -88,8 +88,8 @@ def test_a_config_is_encoded_and_the_targets_of_its_unlabelled_split_are_not_rea
 REFUSED = {
     "none.csv --domain site": r"none\.csv does not exist",
     "z.csv": "--domain is missing",
-    "z.csv --domain sites": "has no column 'sites', did you mean 'site'",
-    "z.csv --domain site --target specie": "has no column 'specie', did you mean 'species'",
+    "z.csv --domain sites": "has no column 'sites'; did you mean site?",
+    "z.csv --domain site --target specie": "has no column 'specie'; did you mean species?",
     "z.csv --domain site --target species --unlabelled paris": "--unlabelled must name domains of .*, got 'paris'",
     "z.csv --domain site --target species --unlabelled lima oslo rome": "target has no labels",
     "z.csv --domain site --columns x --unlabelled lima": "--unlabelled needs target",

@@ -290,8 +290,8 @@ def inputs(tmp_path_factory) -> Path:
 
 
 REJECTED = {
-    "good.csv --domain sites": r"good\.csv has no column 'sites', did you mean 'site'\?",
-    "good.csv --domain site --columns agee": "has no column 'agee', did you mean 'age'",
+    "good.csv --domain sites": r"good\.csv has no column 'sites'; did you mean site\?",
+    "good.csv --domain site --columns agee": "has no column 'agee'; did you mean age?",
     "good.csv --domain site --columns age --exact age": "--exact and columns both name",
     "good.csv --domain site --exact site": "--exact names the domain, 'site'",
     "missing.csv --domain site": r"missing\.csv does not exist",

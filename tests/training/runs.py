@@ -97,7 +97,7 @@ def end(process: subprocess.Popen[str] | Forked, code: int = 0) -> str:
 @contextmanager
 def held(lock: Path) -> Iterator[None]:
     """Let another process hold the lock of a folder, as if it wrote there."""
-    program = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    program = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
     command = [sys.executable, "-c", program, str(lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from okapi.training.run_directory import write_json
+from okapi.files import write_json
 
 FILE = "energy.json"
 Tracking: TypeAlias = Literal["machine", "process"]

@@ -14,7 +14,7 @@ import joblib
 import torch
 
 from okapi.benchmark.nursery import Nursery
-from okapi.training.files import write_bytes
+from okapi.files import write_bytes
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _GOING = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "COMPLETING")

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 from okapi.data.dataset import DATA
-from okapi.data.formats import listed
+from okapi.messages import listed
 from okapi.training import Config, ConfigError, read_config
 from okapi.training.built_in import find_config
 

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from okapi import __version__
 from okapi.benchmark.grid import KEYS, Grid
+from okapi.files import write_json
 from okapi.training import Config, make_config
 from okapi.training.config import differences
-from okapi.training.run_directory import write_json
 
 FORMAT = 1
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from okapi.benchmark.grid import Grid
 from okapi.benchmark.plan import read_plan
 from okapi.benchmark.runs import Run, read_run
 from okapi.benchmark.tables import Table
-from okapi.training.files import write_bytes
+from okapi.files import write_bytes
 
 SPLITS = ("ood_test", "id_test", "ood_val", "id_val")
 """In the order in which a table prefers them."""

@@ -17,8 +17,8 @@ from okapi.benchmark.results import Results, read_results
 from okapi.benchmark.runs import Run, forget_failure, last_lines, log_file, note_failure, read_run
 from okapi.benchmark.watching import Watch
 from okapi.benchmark.worker import Job
+from okapi.files import locked
 from okapi.training.errors import InterruptedRunError
-from okapi.training.run_directory import RunDirectory
 
 _PATIENCE = 120.0  # seconds that a stopped run has to write a checkpoint
 _PAUSE = 0.1  # seconds between looks at the runs
@@ -213,15 +213,8 @@ def _alone(out: Path) -> Iterator[None]:
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is not a directory")
     out.mkdir(parents=True, exist_ok=True)
-    lock = RunDirectory(out).locked()
-    try:
-        lock.__enter__()
-    except ValueError:
-        raise ValueError(f"{out} is being benchmarked by another process") from None
-    try:
+    with locked(out, f"{out} is being benchmarked by another process"):
         yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 @contextmanager

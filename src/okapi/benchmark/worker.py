@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from okapi.benchmark.energy import Tracking, measured
+from okapi.files import write_json
 from okapi.training import RunError, make_config, resume, train
 from okapi.training.devices import is_first
 from okapi.training.evaluating import TESTS, Evaluator
 from okapi.training.finished import changing_results, read_results
-from okapi.training.run_directory import RunDirectory, write_json
+from okapi.training.run_directory import RunDirectory
 
 DONE = "benchmarked"
 """The key of results.json with the splits that a benchmark had to evaluate: when it is there, all of them are."""

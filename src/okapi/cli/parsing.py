@@ -5,10 +5,11 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, Namespace
+
+from okapi.messages import did_you_mean
 
 USAGE, INTERRUPTED = 2, 130
 POSITIONAL = ("file", "config", "data", "run")
@@ -50,11 +51,11 @@ class Parser(ArgumentParser):
         unknown = re.match(r"unrecognized arguments: (\S+)", message)
         if unknown and unknown[1].startswith("-"):
             name = unknown[1].partition("=")[0]
-            message = f"unknown option {name}{nearest(name, list(self._option_string_actions))}"
+            message = f"unknown option {name}{did_you_mean(name, list(self._option_string_actions))}"
         elif unknown:
             message = f"unexpected argument {unknown[1]!r}"
         elif verb := re.match(r"argument \w+: invalid choice: '(.*?)'", message):
-            message = f"unknown verb {verb[1]!r}{nearest(verb[1], self._verbs())}"
+            message = f"unknown verb {verb[1]!r}{did_you_mean(verb[1], self._verbs())}"
         elif message.startswith('expected "verb"'):
             message = f"a verb is missing: {', '.join(self._verbs())}"
         elif missing := re.match(r"the following arguments are required: (?:(\w+)\.)?(\w+)", message):
@@ -103,12 +104,6 @@ def without_keys(words: Sequence[str]) -> tuple[list[str], Overrides]:
                 sys.exit(USAGE)
         keys.append((key, value))
     return left, keys
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """Return which of the names was probably meant, as the end of a sentence; nothing where none is near."""
-    near = get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def whole(text: Any) -> int:

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from okapi.data.formats import TableError, listed
+from okapi.data.formats import TableError
 from okapi.data.splits import Splits, SplitSettings, by_column, names_of, warn_of_seen_domains
 from okapi.data.task import Kind, Task
 from okapi.data.views import Affine, Compose, Noise, Transform, Views
+from okapi.messages import listed
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset

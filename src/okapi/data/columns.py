@@ -1,7 +1,6 @@
 """Columns of a table: that they are there, and what their cells say, as numbers, truth values or categories."""
 
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,7 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from okapi.data.formats import Source, TableError, listed
+from okapi.data.formats import Source, TableError
+from okapi.messages import did_you_mean, listed
 
 Place: TypeAlias = Callable[[int, str], str]
 """Row and column in, what an error calls that cell out."""
@@ -27,8 +27,7 @@ def check_names(source: str | Path, columns: Sequence[str], wanted: Iterable[str
             if len(columns) == 1 and (found := [mark for mark in _OTHER_MARKS if mark in columns[0]]):
                 mark = _OTHER_MARKS[found[0]]
                 raise TableError(f"{source} has one column, {columns[0]!r}: it seems separated by {mark}, not ','")
-            near = get_close_matches(name, columns, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else "."
+            hint = did_you_mean(name, columns) or "."
             raise TableError(f"{source} has no column {name!r}{hint} It has {listed(columns)}")
 
 

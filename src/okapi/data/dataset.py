@@ -13,7 +13,6 @@ from torch import Tensor
 from okapi.data.arrays import ArraysSettings, arrays_dataset
 from okapi.data.batches import Inputs, take
 from okapi.data.folders import ImageFolderSettings, image_folder_dataset
-from okapi.data.formats import listed
 from okapi.data.sites import SitesSettings, sites_dataset
 from okapi.data.table_dataset import TableSettings, table_dataset
 from okapi.data.task import Task
@@ -21,6 +20,7 @@ from okapi.data.views import Views
 from okapi.data.wilds.civilcomments import CivilCommentsSettings, civilcomments_dataset
 from okapi.data.wilds.iwildcam import IWildCamSettings, iwildcam_dataset
 from okapi.data.wilds.poverty import PovertySettings, poverty_dataset
+from okapi.messages import listed
 
 SPLITS = ("train", "unlabelled", "id_val", "ood_val", "id_test", "ood_test")
 

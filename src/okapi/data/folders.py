@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 import torch
 
-from okapi.data.formats import listed
 from okapi.data.images import SUFFIXES, ImageFiles, ImageSettings
 from okapi.data.picture_views import picture_views
 from okapi.data.splits import SplitSettings, names_of, unseen_classes
 from okapi.data.task import Task
+from okapi.messages import listed
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset

@@ -7,7 +7,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
+
+from okapi.messages import listed
 
 Kind = Literal["number", "matrix", "category", "text", "other"]
 BLOCK = 2**23  # values read or checked at a time
@@ -347,10 +349,3 @@ def _integers_if_plain(values: pd.Series) -> pd.Series:
 
 def _expanded(name: str, width: int) -> list[str]:
     return [f"{name}_{i}" for i in range(width)]
-
-
-def listed(names: Iterable[str], most: int = 12) -> str:
-    """Return names in quotes, the first of them where there are many."""
-    names = list(names)
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + rest

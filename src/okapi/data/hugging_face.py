@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 
 from okapi.data.columns import check_names
-from okapi.data.formats import TableError, listed
+from okapi.data.formats import TableError
 from okapi.data.images import ImageSettings, Pictures
 from okapi.data.splits import names_of
 from okapi.data.table_dataset import ColumnSettings, Inputs, TableRows, check_features
 from okapi.data.text import Texts
+from okapi.messages import listed
 
 if TYPE_CHECKING:
     from okapi.data.dataset import Dataset

@@ -10,10 +10,11 @@ import numpy as np
 from okapi.data.arrays import ArraysSettings
 from okapi.data.columns import check_names, fractions, missing, read_labels
 from okapi.data.folders import FolderError, ImageFolderSettings
-from okapi.data.formats import Source, TableError, listed, open_source
+from okapi.data.formats import Source, TableError, open_source
 from okapi.data.table_dataset import TableSettings
 from okapi.data.task import Kind
 from okapi.data.wilds import civilcomments, iwildcam, poverty
+from okapi.messages import listed
 
 TABLES = (".csv", ".csv.gz", ".parquet")
 

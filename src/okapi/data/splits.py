@@ -3,13 +3,12 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from okapi.data.formats import listed
+from okapi.messages import did_you_mean, listed
 
 Splits = NDArray[np.str_]
 
@@ -197,8 +196,7 @@ def by_held_out(
     names = np.unique(domain).tolist()
     for key, chosen in (("held_out", held_out), ("validation", validation)):
         if unknown := [name for name in chosen if name not in names]:
-            near = get_close_matches(unknown[0], names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(unknown[0], names)
             raise ValueError(f"{key} must be domains ({listed(names)}), got {unknown[0]!r}{hint}")
     if both := set(held_out) & set(validation):
         raise ValueError(f"validation must be other domains than held_out, got {listed(sorted(both))} for both")

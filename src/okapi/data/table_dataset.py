@@ -24,13 +24,14 @@ from okapi.data.columns import (
     to_numbers,
     to_truth,
 )
-from okapi.data.formats import Source, TableError, listed, open_source
+from okapi.data.formats import Source, TableError, open_source
 from okapi.data.images import ImageFiles, ImageSettings, Pictures
 from okapi.data.paths import leads_out
 from okapi.data.picture_views import picture_views
 from okapi.data.splits import Splits, SplitSettings, by_column, names_of, unseen_classes, warn_of_seen_domains
 from okapi.data.task import Kind, Task
 from okapi.data.text import Texts, TokenSettings
+from okapi.messages import listed
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset

@@ -14,7 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from okapi.data.columns import check_names, read_labels
-from okapi.data.formats import BLOCK, Source, TableError, listed, open_source
+from okapi.data.formats import BLOCK, Source, TableError, open_source
+from okapi.messages import listed
 
 _CHECKED_ON_OPENING = 2**28  # bytes; a memory map beyond this is not read through before it is used
 

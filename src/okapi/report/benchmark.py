@@ -5,7 +5,8 @@ from pathlib import Path
 from rich.text import Text
 
 from okapi.benchmark import Results, Table
-from okapi.report.terminal import print_table, stdout
+from okapi.console import stdout
+from okapi.report.terminal import print_table
 
 
 def print_results(results: Results, files: list[Path], split: str | None = None, metric: str | None = None) -> None:

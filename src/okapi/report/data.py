@@ -12,16 +12,17 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
+from okapi.console import stdout, working
 from okapi.data import write_frame
 from okapi.data.duplicates import LIKENESS
 from okapi.data.fingerprints import LEAST_SIDE, is_pictures, what
-from okapi.data.formats import listed
 from okapi.data.inspection import Inspection, check_near, inspect_dataset, is_leak
 from okapi.data.text import Texts
 from okapi.data.unchecked import unchecked_dataset
+from okapi.files import remove, write_bytes
+from okapi.messages import listed
 from okapi.report.contact_sheet import contact_sheet, pair_sheet
-from okapi.report.terminal import count, print_table, stdout, working
-from okapi.training.files import remove, write_bytes
+from okapi.report.terminal import count, print_table
 
 MOST_FAULTS, MOST_PAIRS, MOST_SIZES, EXAMPLES = 20, 10, 5, 2
 _BARS = " ▁▂▃▄▅▆▇█"

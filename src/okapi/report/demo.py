@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from okapi.benchmark import make_grid, run_benchmark
+from okapi.console import stdout, working
 from okapi.report.benchmark import print_results
 from okapi.report.matching_demo import match_sites
 from okapi.report.run_page import write_report
-from okapi.report.terminal import print_files, stdout, working
+from okapi.report.terminal import print_files
 
 METHODS = ("erm", "fixmatch", "okapi", "okapi_plus")
 SEEDS = 2

@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.text import Text
 
 import okapi
+from okapi.console import stdout, working
 from okapi.data import Table, check_output, read_table, write_text
 from okapi.evaluation.diagnosis import Diagnosis, diagnose
 from okapi.matching.covariates import Covariates
 from okapi.report.diagnosis_page import diagnosis_page, settings_yaml
 from okapi.report.diagnosis_tables import expected_table, rehearsal_table, separability_table
 from okapi.report.table_file import is_quantity
-from okapi.report.terminal import print_files, print_notes, print_table, stdout, working
+from okapi.report.terminal import print_files, print_notes, print_table
 from okapi.training.embedding import embed, open_model
 
 CONFIGS = (".yaml", ".yml")

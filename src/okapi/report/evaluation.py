@@ -9,11 +9,11 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from okapi.console import stderr, stdout
 from okapi.evaluation import METRICS, plain_metric, worst_first
-from okapi.report.terminal import count, print_table, stderr, stdout
+from okapi.files import without_nan, write_bytes
+from okapi.report.terminal import count, print_table
 from okapi.training.evaluating import Evaluation
-from okapi.training.files import write_bytes
-from okapi.training.run_directory import without_nan
 
 _GAPS = ("demographic_parity_gap", "equal_opportunity_gap")
 

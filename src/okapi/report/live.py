@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from okapi.console import stderr
 from okapi.data import check_output, write_text
 from okapi.report.run_page import SAMPLES, report_page, write_report
 from okapi.report.runs import Gathered, RunRecord, gather, seconds_left
-from okapi.report.terminal import stderr
 
 EVERY = 3.0  # seconds
 _QUIET = 60  # seconds without a new line after which the page says so

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 import okapi
+from okapi.console import stdout, working
 from okapi.data import Table
 from okapi.data.tables import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
@@ -33,7 +34,7 @@ from okapi.report.table_file import (
     print_read,
     read_with_outcome,
 )
-from okapi.report.terminal import count, decimal, print_files, print_notes, print_table, share, stdout, working
+from okapi.report.terminal import count, decimal, print_files, print_notes, print_table, share
 
 MOST_DIRECTIONS = 10  # printed; a report shows them all
 MOST_COVARIATES = 8

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from okapi.console import stdout, working
 from okapi.data import Table, write_frame, write_text
 from okapi.data.four_sites import Sites, load_four_sites
 from okapi.matching import CaliperMatcher
 from okapi.report.matching import match_table, matching_report, print_matching
-from okapi.report.terminal import count, decimal, print_files, print_table, share, stdout, working
+from okapi.report.terminal import count, decimal, print_files, print_table, share
 
 CALIPERS: dict[str, dict[str, Any]] = {
     "no caliper": {},

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from okapi import __version__
+from okapi.console import working
 from okapi.data import check_output, write_text
 from okapi.report.confusion import Confusion, read_confusion
 from okapi.report.curves import draw_curves
@@ -19,7 +20,7 @@ from okapi.report.matched_figures import matched_figures
 from okapi.report.rendering import as_text, asset, environment, script_hash
 from okapi.report.run_tables import PageTable, about_split, benchmark_table, chosen_split, group_tables, runs_table
 from okapi.report.runs import Gathered, RunRecord, gather, read_record
-from okapi.report.terminal import count, share, working
+from okapi.report.terminal import count, share
 from okapi.training.errors import RunError
 
 MOST_BYTES = 5_000_000

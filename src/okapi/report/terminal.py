@@ -1,9 +1,7 @@
 """What a matching prints: tables of plain text that also read well in a file, and a line that says what goes on."""
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, isnan
 from pathlib import Path
 
@@ -25,30 +23,6 @@ _ALIKE += ("k", "temperature", "distance", "centre", "exact", "estimand", "held_
 _ALIKE += ("unlabelled", "limit", "task")
 _OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _ALIKE}
 _OPTIONS |= {"propensity_scores": "--propensity", "n_jobs": "--jobs"}
-_UNBOUNDED = 10_000  # columns: a file has no right edge, so nothing in it is wrapped or cut
-
-
-def stdout() -> Console:
-    """Return the console for results."""
-    width = None if sys.stdout.isatty() else _UNBOUNDED
-    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
-
-
-def stderr() -> Console:
-    """Return the console for progress and complaints."""
-    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-
-
-@contextmanager
-def working(task: str) -> Iterator[Callable[[str], None]]:
-    """Say what goes on until it is done, line by line where nobody watches; what is yielded changes the text."""
-    console = stderr()
-    if not console.is_terminal:
-        console.print(Text(task), soft_wrap=True)
-        yield lambda text: console.print(Text(text), soft_wrap=True)
-        return
-    with console.status(Text(task)) as status:
-        yield lambda text: status.update(Text(text))
 
 
 def print_table(

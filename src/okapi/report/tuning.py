@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from okapi.console import stderr, stdout, working
 from okapi.data.tables import write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching.diagnostics.tuning import Tuning, check_grid, settings_of, tune
@@ -29,18 +30,7 @@ from okapi.report.table_file import (
     print_read,
     read_with_outcome,
 )
-from okapi.report.terminal import (
-    count,
-    decimal,
-    plural,
-    print_files,
-    print_notes,
-    print_table,
-    share,
-    stderr,
-    stdout,
-    working,
-)
+from okapi.report.terminal import count, decimal, plural, print_files, print_notes, print_table, share
 
 MOST_ROWS = 20  # printed; the file has them all
 _SHOWN = {  # settings and their headings, short enough for a terminal of 80 columns

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import torch
 
 from okapi import __version__
-from okapi.training.files import errors_name, remove, remove_unfinished, replacing
+from okapi.files import errors_name, remove, remove_unfinished, replacing
 
 FORMAT, VERSION = "okapi checkpoint", 1
 KEEP = 2

@@ -1,7 +1,6 @@
 """Chunks of a long piece of work that are kept on the disk until all are there: one that was killed goes on."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from okapi.training.files import remove_unfinished, replacing, write_bytes
-
-if sys.platform != "win32":  # which has no such locks: there two processes on one file go unnoticed
-    import fcntl
+from okapi.files import locked, remove_unfinished, replacing, write_bytes
 
 
 class Chunks:
@@ -38,12 +34,7 @@ class Chunks:
     def opened(self, origin: Mapping[str, Any], restart: bool) -> Iterator["Chunks"]:
         """Take the folder for this process, and see what is in it."""
         self.folder.mkdir(exist_ok=True)
-        with (self.folder / ".lock").open("a") as file:
-            if sys.platform != "win32":
-                try:
-                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except (BlockingIOError, PermissionError):
-                    raise ValueError(f"{self.out} is being written by another process") from None
+        with locked(self.folder, f"{self.out} is being written by another process"):
             self._look(origin, restart)
             yield self
 

@@ -7,7 +7,6 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -17,6 +16,7 @@ from jsonargparse import ArgumentParser
 
 from okapi.algorithms import ALGORITHMS
 from okapi.data.dataset import DATA
+from okapi.messages import did_you_mean
 from okapi.models import MODELS
 from okapi.training.built_in import find_config
 from okapi.training.composition import Composed, ConfigError, compose
@@ -145,7 +145,7 @@ def _kinds(merged: Mapping[str, Any], origin: _Origin) -> tuple[dict[str, type],
         if section in NAMED:
             name = value.get("name")
             if name not in known[section]:
-                got = "it is missing" if name is None else f"got {name!r}{_nearest(str(name), known[section])}"
+                got = "it is missing" if name is None else f"got {name!r}{did_you_mean(str(name), known[section])}"
                 raise ConfigError(f"{origin.of(f'{section}.name')} must be one of {', '.join(known[section])}; {got}")
             names[section] = name
     return {section: known[section][names[section]] for section in NAMED} | {"training": TrainingSettings}, names
@@ -208,13 +208,8 @@ def _refuse_unknown(values: Mapping[str, Any], known: Sequence[str], prefix: str
             dotted = f"{prefix}{key}"
             given = next((name for name in origin.overrides if f"{name}.".startswith(f"{dotted}.")), None)
             shown = f"--{given}" if given else origin.of(dotted)
-            near = _nearest(str(key), known, prefix) or f"; known are {', '.join(known) or 'none'}"
+            near = did_you_mean(str(key), known, prefix) or f"; known are {', '.join(known) or 'none'}"
             raise ConfigError(f"{shown} is no key of the config{near}")
-
-
-def _nearest(name: str, known: Sequence[str] | Mapping[str, Any], prefix: str = "") -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
 def _seed(value: Any, origin: _Origin) -> int:

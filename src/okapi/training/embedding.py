@@ -15,9 +15,11 @@ from torch.nn.functional import normalize
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as MapDataset
 
+from okapi.console import Counting, say
 from okapi.data.batches import Inputs
 from okapi.data.dataset import DATA, SPLITS, Dataset
 from okapi.data.tables import check_output
+from okapi.files import remove, replacing
 from okapi.models import untrained
 from okapi.training.chunks import Chunks, parts_folder
 from okapi.training.composition import compose
@@ -25,9 +27,7 @@ from okapi.training.config import Config, ConfigError, read_config
 from okapi.training.devices import find_device
 from okapi.training.encodings import SUFFIXES, EncodingsFile
 from okapi.training.errors import NotFiniteError, RunError
-from okapi.training.files import remove, replacing
 from okapi.training.parts import build_network
-from okapi.training.progress import Counting, say
 from okapi.training.run_directory import RunDirectory
 from okapi.training.weights import read_weights
 

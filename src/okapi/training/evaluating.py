@@ -15,8 +15,8 @@ from torch import Tensor
 
 from okapi import __version__
 from okapi.data.dataset import DATA, SPLITS, Dataset
-from okapi.data.formats import listed
 from okapi.evaluation import evaluate, fairness, group_table, metrics_for, never_predicted, plain_metric
+from okapi.messages import listed
 from okapi.training.devices import make_fabric
 from okapi.training.errors import NotFiniteError
 from okapi.training.finished import Which, changing_results, read_run

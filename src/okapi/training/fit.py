@@ -22,17 +22,17 @@ from torch import Tensor
 from okapi import __version__
 from okapi.data.batches import Batch
 from okapi.data.loading import batch_loader
+from okapi.files import write_bytes, write_json
 from okapi.training.checkpoints import Checkpoint, save_checkpoint
 from okapi.training.config import Config
 from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
-from okapi.training.files import write_bytes
 from okapi.training.interrupts import Interrupts
 from okapi.training.label_free import LabelFreeScores
 from okapi.training.learner import Learner
 from okapi.training.logbook import Logbook
 from okapi.training.parts import Parts, build_batches
 from okapi.training.progress import Display
-from okapi.training.run_directory import FORMAT, RunDirectory, write_json
+from okapi.training.run_directory import FORMAT, RunDirectory
 from okapi.training.selection import ORACLE, Selection
 from okapi.training.validation import VALIDATION, predict, validate
 from okapi.training.validation_matches import ValidationMatches

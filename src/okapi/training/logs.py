@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from okapi.training.files import errors_name
+from okapi.files import errors_name
 
 METRICS = ("step", "split", "figure", "value")
 TIMINGS = ("step", "seconds", "images_per_second", "seconds_waiting_for_data")

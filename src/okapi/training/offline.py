@@ -6,9 +6,9 @@ from torch import Tensor
 
 from okapi.algorithms import offline_matches
 from okapi.data.dataset import Dataset
+from okapi.files import replacing
 from okapi.models import Network
 from okapi.training.config import Config, ConfigError
-from okapi.training.files import replacing
 from okapi.training.finished import FinishedRun, read_named_run
 from okapi.training.parts import build_network
 from okapi.training.run_directory import RunDirectory

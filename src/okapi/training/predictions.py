@@ -10,7 +10,7 @@ from torch import Tensor
 
 from okapi.data.dataset import Dataset
 from okapi.evaluation.values import decide, probabilities
-from okapi.training.files import replacing
+from okapi.files import replacing
 from okapi.training.finished import Weights
 
 

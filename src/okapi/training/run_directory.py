@@ -5,21 +5,17 @@ import os
 import platform
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from okapi import __version__
+from okapi.files import is_unfinished, locked, remove_unfinished, write_bytes, write_json
 from okapi.training.config import Config
-from okapi.training.files import is_unfinished, remove_unfinished, write_bytes
-
-if sys.platform != "win32":  # which has no such locks: there two processes on one folder go unnoticed
-    import fcntl
 
 FORMAT = 1
 """Of results.json; a later one is refused."""
@@ -81,12 +77,7 @@ class RunDirectory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing to the run; a process that dies lets go of it."""
-        with (self.path / ".lock").open("a") as file:
-            if sys.platform != "win32":
-                try:
-                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except (BlockingIOError, PermissionError):
-                    raise ValueError(f"{self.path} is being trained, or evaluated, by another process") from None
+        with locked(self.path, f"{self.path} is being trained, or evaluated, by another process"):
             yield
 
 
@@ -106,17 +97,3 @@ def environment() -> dict[str, Any]:
         "processors": os.cpu_count(),
         "byte_order": sys.byteorder,
     }
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file; all of it or nothing; an undefined number becomes null."""
-    write_bytes(path, (json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n").encode())
-
-
-def without_nan(content: Any) -> Any:
-    """Return nested dictionaries and lists with None for each number that is undefined: JSON has no NaN."""
-    if isinstance(content, Mapping):
-        return {key: without_nan(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [without_nan(value) for value in content]
-    return None if isinstance(content, float) and not isfinite(content) else content

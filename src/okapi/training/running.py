@@ -7,15 +7,15 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
+from okapi.console import say
+from okapi.files import remove_unfinished
 from okapi.training.checkpoints import Checkpoint, has_checkpoint, read_checkpoint, read_newest
 from okapi.training.config import Config, ConfigError, differences, read_config
 from okapi.training.devices import as_launched, make_fabric
 from okapi.training.errors import RunError
-from okapi.training.files import remove_unfinished
 from okapi.training.fit import fit
 from okapi.training.offline import check_erm_run, read_matches
 from okapi.training.parts import Parts, build_parts
-from okapi.training.progress import say
 from okapi.training.run_directory import RunDirectory
 from okapi.training.trackers import check_trackers
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from okapi.data.dataset import Dataset
-from okapi.data.formats import listed
+from okapi.messages import listed
 from okapi.models import Network
 from okapi.training.config import Config, ConfigError, differences
 from okapi.training.finished import FinishedRun, read_named_run

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from okapi.data.columns import Place, check_names, read_labels, to_numbers
 from okapi.data.folders import FolderError
-from okapi.data.formats import TableError, listed, open_source
+from okapi.data.formats import TableError, open_source
+from okapi.messages import listed
 
 SOURCE = "WILDS distributes it, by wilds.stanford.edu/downloads and by its package."
 

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from okapi.data.cache import ArrayCache, in_threads
 from okapi.data.columns import Place, to_numbers, to_truth
-from okapi.data.formats import TableError, listed
+from okapi.data.formats import TableError
 from okapi.data.images import ImageError, Verify, refuse
 from okapi.data.paths import missing_files
 from okapi.data.picture_views import View, ViewSettings
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns
 from okapi.data.wilds.poverty_views import poverty_views
+from okapi.messages import listed
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.training.runs import held
 
-from okapi.training.files import errors_name, remove_unfinished, replacing, write_bytes
+from okapi.files import errors_name, locked, remove_unfinished, replacing, sync, write_bytes
 from okapi.training.logs import CsvLog
 from okapi.training.run_directory import RunDirectory
 from okapi.training.seeds import derived_seed, seed_everything
@@ -92,7 +92,7 @@ def test_a_run_directory_must_be_new_and_is_locked(tmp_path):
 
 def test_another_process_cannot_write_to_a_run(tmp_path):
     folder = RunDirectory(tmp_path)
-    program = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    program = "import fcntl, sys; fcntl.flock(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     words = [sys.executable, "-c", program, str(tmp_path / ".lock")]
     with folder.locked():
         assert "BlockingIOError" in subprocess.run(words, capture_output=True, text=True, timeout=60).stderr
@@ -100,6 +100,16 @@ def test_another_process_cannot_write_to_a_run(tmp_path):
     refused = pytest.raises(ValueError, match="is being trained, or evaluated, by another process")
     with held(tmp_path / ".lock"), refused, folder.locked():
         pass
+
+
+def test_a_lock_outlives_files_that_are_written_beside_it(tmp_path):
+    """POSIX record locks end when any descriptor of the file is closed, as a sync of the whole folder does."""
+    program = "import fcntl, sys; fcntl.flock(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    words = [sys.executable, "-c", program, str(tmp_path / ".lock")]
+    with locked(tmp_path, "busy"):
+        write_bytes(tmp_path / "config.yaml", b"seed: 0")
+        sync(tmp_path)
+        assert "BlockingIOError" in subprocess.run(words, capture_output=True, text=True, timeout=60).stderr
 
 
 def test_seeds_of_places_are_stable_and_differ():

@@ -1,10 +1,15 @@
 """Files that are there as a whole or not at all, whenever the process or the machine dies."""
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import isfinite
 from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 NEW = ".new"  # ends the name of what is not finished yet
 
@@ -22,7 +27,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield temporary
             sync(temporary)
             temporary.replace(path)
-            sync(path.parent)
+            _fsync(path.parent)
     except BaseException:
         remove(temporary)
         raise
@@ -50,6 +55,10 @@ def sync(path: Path) -> None:
     if path.is_dir():
         for inner in path.iterdir():
             sync(inner)
+    _fsync(path)
+
+
+def _fsync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -76,3 +85,38 @@ def remove_unfinished(folder: Path) -> None:
 def is_unfinished(path: Path) -> bool:
     """Return whether a name is one that ``replacing`` gives to unfinished things."""
     return path.name.startswith(".") and path.name.endswith(NEW)
+
+
+@contextmanager
+def locked(folder: Path, busy: str = "") -> Iterator[None]:
+    """Keep other processes out of a folder, by its file ``.lock``; a process that dies lets go of it.
+
+    Parameters
+    ----------
+    folder : Path
+    busy : str
+        What the ValueError says where another process holds the lock; by default it is waited for.
+    """
+    lock = FileLock(folder / ".lock", timeout=0 if busy else -1)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(busy) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file; all of it or nothing; an undefined number becomes null."""
+    write_bytes(path, (json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n").encode())
+
+
+def without_nan(content: Any) -> Any:
+    """Return nested dictionaries and lists with None for each number that is undefined: JSON has no NaN."""
+    if isinstance(content, Mapping):
+        return {key: without_nan(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [without_nan(value) for value in content]
+    return None if isinstance(content, float) and not isfinite(content) else content

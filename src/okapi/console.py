@@ -1,0 +1,91 @@
+"""The terminal: results on stdout, progress and notes on stderr; a bar where somebody watches, lines in a file."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.text import Text
+
+_UNBOUNDED = 10_000  # columns: a file has no right edge, so nothing in it is wrapped or cut
+
+
+def stdout() -> Console:
+    """Return the console for results."""
+    width = None if sys.stdout.isatty() else _UNBOUNDED
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+
+def stderr() -> Console:
+    """Return the console for progress and complaints."""
+    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Show a sentence, on stderr."""
+    stderr().print(Text(text), soft_wrap=True)
+
+
+@contextmanager
+def working(task: str) -> Iterator[Callable[[str], None]]:
+    """Show what is being done until it is done; what is yielded changes the text."""
+    console = stderr()
+    if not console.is_terminal:
+        say(task)
+        yield say
+        return
+    with console.status(Text(task)) as status:
+        yield lambda text: status.update(Text(text))
+
+
+class Counting:
+    """Shows how many of many things are done, how many a second and the time left; on stderr.
+
+    Parameters
+    ----------
+    first, last : int
+        How many are done at the start and at the end.
+    things : str
+    every : float
+        Seconds between lines where nobody watches.
+    """
+
+    def __init__(self, first: int, last: int, things: str, every: float = 10.0) -> None:
+        self._first, self._done, self._last, self._things, self._every = first, first, last, things, every
+        self._console = stderr()
+        self._bar = Progress(
+            TextColumn("{task.completed:,} of {task.total:,}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.description}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=last, completed=first)
+
+    def __enter__(self) -> "Counting":
+        self._began = self._shown = time.monotonic()
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def add(self, count: int) -> None:
+        """Say that so many more are done."""
+        self._done += count
+        now = time.monotonic()
+        rate = (self._done - self._first) / max(now - self._began, 1e-9)
+        left = timedelta(seconds=round((self._last - self._done) / rate))
+        text = f"{rate:,.0f} {self._things}/s  {left} left"
+        if self._console.is_terminal:
+            self._bar.update(self._task, completed=self._done, description=text)
+        elif now - self._shown >= self._every or self._done == self._last:
+            self._shown = now
+            self._console.print(Text(f"{self._done:,} of {self._last:,}  {text}"), soft_wrap=True)

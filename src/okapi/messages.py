@@ -1,0 +1,29 @@
+"""Phrases that error messages share."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Return names in quotes, the first of them where there are many.
+
+    Examples
+    --------
+    >>> listed(["rome", "oslo", "cairo"], most=2)
+    "'rome', 'oslo' and 1 more"
+    """
+    names = list(names)
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + rest
+
+
+def did_you_mean(name: object, known: Iterable[str], prefix: str = "") -> str:
+    """Return the known name that is nearest to one that is not, as the end of a sentence; "" where none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("stepz", ["steps", "seed"], prefix="training.")
+    '; did you mean training.steps?'
+    """
+    near = get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
