@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf, isnan
 from pathlib import Path
 
 from rich import box
@@ -10,7 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_NOTHING = "–"
+from okapi.report.numbers import count, decimal, plural, share
+
+__all__ = ["count", "decimal", "in_options", "plural", "print_files", "print_notes", "print_table", "share"]
+
 _ALIKE: tuple[str, ...] = (
     "fixed_caliper",
     "std_caliper",
@@ -74,26 +76,6 @@ def in_options(message: str) -> str:
         place = rf"\b{name}\b" if "_" in name else rf"^{name}\b"
         message = re.sub(place, option, message)
     return message
-
-
-def count(number: float) -> str:
-    """Return a whole number with its thousands apart."""
-    return f"{number:,.0f}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Return how many there are of a thing, with an s where there is not one."""
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
-
-
-def share(part: float) -> str:
-    """Return a share in per cent."""
-    return _NOTHING if isnan(part) else f"{part:.1%}"
-
-
-def decimal(number: float) -> str:
-    """Return a number with three decimals."""
-    return _NOTHING if isnan(number) else "∞" if abs(number) == inf else f"{number:.3f}"
 
 
 def print_notes(console: Console, notes: Sequence[str]) -> None:
