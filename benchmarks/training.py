@@ -34,7 +34,7 @@ from okapi.config import PAPER, MatchingSettings, OkapiPlusSettings, OkapiSettin
 from okapi.data.batches import Batch, Inputs, Samples, join
 from okapi.data.dataset import Dataset
 from okapi.data.loading import Batches, batch_loader
-from okapi.data.samplers import Stream
+from okapi.data.sampling import Stream
 from okapi.data.task import Task
 from okapi.data.views import Compose, Noise, Shift, Views
 from okapi.matching import Matches, caliper_nn

@@ -11,7 +11,7 @@ from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError, ImageFolderSettings, image_folder_dataset
 from okapi.data.images import ImageError
 from okapi.data.loading import Batches, batch_loader
-from okapi.data.samplers import Stream
+from okapi.data.sampling import Stream
 from okapi.data.splits import by_held_out
 from okapi.data.task import Task
 

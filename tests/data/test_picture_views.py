@@ -16,7 +16,7 @@ from okapi.data.folders import ImageFolderSettings, image_folder_dataset
 from okapi.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, ImageSettings
 from okapi.data.loading import Batches, batch_loader, view_generators
 from okapi.data.picture_views import POOL, RandAugment, ViewSettings, picture_views, to_image, to_input
-from okapi.data.samplers import Stream
+from okapi.data.sampling import Stream
 from okapi.data.table_dataset import TableSettings, table_dataset
 from okapi.data.views import Compose, Cutout, Flip
 from okapi.data.wilds.iwildcam import IWildCamSettings, iwildcam_dataset

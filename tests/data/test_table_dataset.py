@@ -18,7 +18,7 @@ from okapi.data.dataset import DATA, SPLITS
 from okapi.data.formats import TableError
 from okapi.data.images import ImageError
 from okapi.data.loading import Batches
-from okapi.data.samplers import Stream
+from okapi.data.sampling import Stream
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.table_dataset import ColumnSettings, TableSettings, table_dataset
 from okapi.data.task import Task

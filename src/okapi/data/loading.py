@@ -11,7 +11,7 @@ from torch.utils.data import Dataset as MapDataset
 
 from okapi.data.batches import Batch, Inputs, Samples
 from okapi.data.dataset import Dataset
-from okapi.data.samplers import Integers, Stream
+from okapi.data.sampling import Integers, Stream
 from okapi.data.views import Transform, can_draw
 
 Strong: TypeAlias = Literal["none", "unlabelled", "all"]
@@ -55,11 +55,6 @@ class Batches(MapDataset[Batch]):
             raise ValueError(f"strong is {strong!r}, but the data set has no strong view (views.strong is None)")
         if matches is not None and matches.shape != (len(dataset),):
             raise ValueError(f"matches must be of shape ({len(dataset)},), got {tuple(matches.shape)}")
-        for split, stream in (("train", labelled), ("unlabelled", unlabelled)):
-            if stream is not None and len(stream.rows) < stream.batch_size:
-                raise ValueError(
-                    f"split {split!r} has {len(stream.rows)} samples, fewer than a batch of {stream.batch_size}"
-                )
         self.dataset, self.labelled, self.unlabelled = dataset, labelled, unlabelled
         self.seed, self.strong, self.matches = seed, strong, matches
         self._is_unlabelled = np.asarray(dataset.split) == "unlabelled"

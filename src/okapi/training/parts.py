@@ -10,7 +10,7 @@ from okapi.algorithms import ALGORITHMS, Algorithm
 from okapi.algorithms.cross_domain import CrossDomainAlgorithm
 from okapi.data.dataset import DATA, Dataset
 from okapi.data.loading import Batches
-from okapi.data.samplers import BalancedStream, Stream, WeightedStream
+from okapi.data.sampling import BalancedStream, Stream, WeightedStream
 from okapi.models import Network, build, untrained
 from okapi.training.config import Config, ConfigError
 from okapi.training.seeds import derived_seed, seed_everything

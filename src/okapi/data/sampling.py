@@ -1,71 +1,19 @@
 """Which samples a step sees: a function of the seed and the step alone, so that resuming needs no state."""
 
-import math
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 Integers = NDArray[np.int64]
-_ROUNDS = 8  # with 6, orders of six numbers are still not equally frequent
-
-
-class Permutation:
-    """A pseudo-random order of ``range(n)`` of which any place can be looked up without computing the others.
-
-    A number is written as two digits, ``high * width + low`` with ``width`` about the root of n, and by turns each
-    digit is shifted by what a random table says of the other: a Feistel network (Black and Rogaway, 2002). The largest
-    numbers that two digits can write are not below n; a place that lands there is sent on until it leaves.
-
-    Parameters
-    ----------
-    n : int
-        How many numbers, at least 1. The tables take memory and time of the order of the root of n, a place takes the
-        same time whatever n is.
-    seed : int or sequence of int
-        Another seed, another order.
-
-    Examples
-    --------
-    >>> order = Permutation(5, seed=0)
-    >>> sorted(order([0, 1, 2, 3, 4]).tolist())
-    [0, 1, 2, 3, 4]
-    """
-
-    def __init__(self, n: int, seed: int | Sequence[int]) -> None:
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
-        self.n = n
-        self._width = 2 * (math.isqrt(n - 1) // 2 + 1)  # even: of odd sides only even permutations would be reached
-        self._height = -(-n // self._width)
-        tables = np.random.PCG64(seed).random_raw((_ROUNDS, self._width + self._height))
-        self._of_low = (tables[:, : self._width] % self._height).astype(np.int64)
-        self._of_high = (tables[:, self._width :] % self._width).astype(np.int64)
-
-    def __call__(self, places: ArrayLike) -> Integers:
-        """Return which number stands at each of the places (m,), shape (m,)."""
-        numbers = np.array(places, dtype=np.int64)
-        if numbers.size and (numbers.min() < 0 or numbers.max() >= self.n):
-            raise IndexError(f"places must be from 0 to {self.n - 1}, got {numbers.min()} to {numbers.max()}")
-        outside = np.arange(numbers.size)
-        while outside.size:
-            numbers[outside] = self._permute(numbers[outside])
-            outside = outside[numbers[outside] >= self.n]
-        return numbers
-
-    def _permute(self, numbers: Integers) -> Integers:
-        high, low = np.divmod(numbers, self._width)
-        for of_low, of_high in zip(self._of_low, self._of_high, strict=True):
-            high = (high + of_low[low]) % self._height
-            low = (low + of_high[high]) % self._width
-        return high * self._width + low
 
 
 class Stream:
-    """An endless shuffled sequence of rows, cut into batches; each row comes once in every pass.
+    """An endless sequence of rows, shuffled anew in every pass and cut into batches; each row comes once in every pass.
+
+    The order of a pass is a function of the seed and its number. A batch larger than the pool holds each row once and
+    goes on with the next pass, so that rows come again in it.
 
     Parameters
     ----------
@@ -97,6 +45,7 @@ class Stream:
         if batch_size % world:
             raise ValueError(f"batch_size must be a multiple of the number of processes, got {batch_size} for {world}")
         self.batch_size, self.seed, self.rank, self.world = batch_size, seed, rank, world
+        self._orders: dict[tuple[int, ...], tuple[int, Integers]] = {}  # pass and order, of the pool or each group
 
     def rows_at(self, step: int) -> Integers:
         """Return the rows that this process sees at a step, shape (batch_size / world,)."""
@@ -111,7 +60,23 @@ class Stream:
 
     def _draw(self, step: int, share: slice) -> Integers:
         """Return which of the rows are in a share of the batch of a step."""
-        return _shuffled(len(self.rows), step * self.batch_size + np.arange(share.start, share.stop), (self.seed,))
+        return self._shuffled(len(self.rows), step * self.batch_size + np.arange(share.start, share.stop))
+
+    def _shuffled(self, n: int, positions: Integers, *group: int) -> Integers:
+        """Return what stands at positions of the endless sequence of ``range(n)``, shuffled anew in every pass."""
+        epochs, places = np.divmod(positions, n)
+        chosen = np.empty(len(positions), dtype=np.int64)
+        for epoch in np.unique(epochs).tolist():
+            now = epochs == epoch
+            chosen[now] = self._order(n, epoch, group)[places[now]]
+        return chosen
+
+    def _order(self, n: int, epoch: int, group: tuple[int, ...]) -> Integers:
+        last, order = self._orders.get(group, (-1, None))
+        if order is None or last != epoch:
+            order = np.random.default_rng((self.seed, *group, epoch)).permutation(n)
+            self._orders[group] = (epoch, order)
+        return order
 
 
 class BalancedStream(Stream):
@@ -158,7 +123,7 @@ class BalancedStream(Stream):
         for number in np.unique(group):
             now = group == number
             members = self.members[number]
-            chosen[now] = members[_shuffled(len(members), turns[now], (self.seed, int(number)))]
+            chosen[now] = members[self._shuffled(len(members), turns[now], int(number))]
         return chosen
 
 
@@ -174,18 +139,3 @@ class WeightedStream(BalancedStream):
         group = rng.integers(len(self.members), size=self.batch_size)[share]
         place = rng.random(self.batch_size)[share]
         return np.array([self.members[g][int(p * len(self.members[g]))] for g, p in zip(group, place, strict=True)])
-
-
-def _shuffled(n: int, positions: Integers, seed: tuple[int, ...]) -> Integers:
-    """Return what stands at ascending positions of an endless sequence in which pass after pass is shuffled."""
-    epochs, places = np.divmod(positions, n)
-    chosen = np.empty(len(positions), dtype=np.int64)
-    for epoch in range(int(epochs[0]), int(epochs[-1]) + 1) if len(positions) else ():
-        now = epochs == epoch
-        chosen[now] = _order(n, (*seed, epoch))(places[now])
-    return chosen
-
-
-@lru_cache(maxsize=512)  # of each stream, or each of its groups, the pass it is in and the next
-def _order(n: int, seed: tuple[int, ...]) -> Permutation:
-    return Permutation(n, seed)

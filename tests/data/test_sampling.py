@@ -1,79 +1,14 @@
-from math import factorial
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from okapi.data.samplers import BalancedStream, Permutation, Stream, WeightedStream
+from okapi.data.sampling import BalancedStream, Stream, WeightedStream
 
 SEEDS = st.integers(0, 2**63 - 1)
 
-
-@given(st.integers(1, 5000), SEEDS)
-@settings(max_examples=200)
-def test_a_permutation_has_every_number_once(n: int, seed: int):
-    np.testing.assert_array_equal(np.sort(Permutation(n, seed)(np.arange(n))), np.arange(n))
-
-
-@pytest.mark.parametrize("n", range(1, 130))
-def test_a_small_permutation_has_every_number_once(n: int):
-    for seed in range(5):
-        assert sorted(Permutation(n, seed)(range(n)).tolist()) == list(range(n))
-
-
-@given(st.integers(1, 10**12), SEEDS, st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=20))
-def test_places_are_looked_up_one_by_one_or_together(n: int, seed: int, shares: list[float]):
-    places = np.array([int(share * n) for share in shares])
-    order = Permutation(n, seed)
-    together = order(places)
-    assert [int(order([place])[0]) for place in places] == together.tolist()
-    assert together.min() >= 0
-    assert together.max() < n
-    assert len(set(together.tolist())) == len(set(places.tolist()))
-
-
-def test_seeds_and_epochs_give_other_orders():
-    orders = {
-        tuple(Permutation(100, seed)(range(100))) for seed in [*range(50), *((s, e) for s in (0, 1) for e in (1, 2))]
-    }
-    assert len(orders) == 54
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
-def test_every_order_of_a_few_numbers_is_equally_frequent(n: int):
-    drawn = 20 * factorial(n)
-    written = [Permutation(n, (seed, 1))(range(n)) @ 10 ** np.arange(n) for seed in range(drawn)]
-    _, counts = np.unique(written, return_counts=True)
-    assert len(counts) == factorial(n)
-    assert chisquare(counts).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("n", [30, 64, 81])
-def test_first_places_and_pairs_of_places_are_uniform(n: int):
-    first, second = np.array([Permutation(n, (seed, 0))([0, 1]) for seed in range(20 * n)]).T
-    assert chisquare(np.bincount(first, minlength=n)).pvalue > 1e-3
-    steps = np.bincount((second - first) % n, minlength=n)
-    assert steps[0] == 0
-    assert chisquare(steps[1:]).pvalue > 1e-3
-
-
-def test_neighbours_are_not_left_together():
-    order = Permutation(100_000, 0)(np.arange(100_000))
-    assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.02
-    assert abs(np.corrcoef(np.arange(100_000), order)[0, 1]) < 0.02
-
-
-def test_places_that_do_not_exist():
-    with pytest.raises(IndexError, match="from 0 to 4, got -1 to 2"):
-        Permutation(5, 0)([2, -1])
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        Permutation(0, 0)
-
-
-# Streams
 
 STREAMS = st.tuples(st.integers(1, 60), st.integers(1, 8), st.integers(1, 4), SEEDS)
 
@@ -106,6 +41,31 @@ def test_a_step_needs_none_of_the_steps_before():
     steps = [forward.rows_at(step).tolist() for step in range(30)]
     for step in reversed(range(30)):
         assert Stream(np.arange(37), 5, seed=3).rows_at(step).tolist() == steps[step]
+
+
+def test_a_pass_that_is_begun_in_the_middle_or_gone_back_to_has_the_same_order():
+    stream = Stream(np.arange(37), 5, seed=3)
+    steps = [stream.rows_at(step).tolist() for step in range(30)]
+    assert [stream.rows_at(step).tolist() for step in reversed(range(30))] == steps[::-1]
+
+
+@given(n=st.integers(1, 60), more=st.integers(1, 200), seed=SEEDS, step=st.integers(0, 10**9))
+def test_a_batch_larger_than_the_pool_has_every_row_as_often_as_it_can(n: int, more: int, seed: int, step: int):
+    rows = Stream(np.arange(n), n + more, seed).rows_at(step)
+    counts = np.bincount(rows, minlength=n)
+    assert len(rows) == n + more
+    assert counts.min() >= (n + more) // n - 1
+    assert counts.max() <= (n + more) // n + 2
+    assert Stream(np.arange(n), n + more, seed).rows_at(step).tolist() == rows.tolist()
+
+
+def test_orders_are_uniform():
+    """Each row is as often at each place, and follows each other row as often."""
+    n = 30
+    orders = np.array([Stream(np.arange(n), n, seed).rows_at(step) for seed in range(200) for step in range(4)])
+    first, second = orders[:, 0], orders[:, 1]
+    assert chisquare(np.bincount(first, minlength=n)).pvalue > 1e-3
+    assert chisquare(np.bincount((second - first) % n, minlength=n)[1:]).pvalue > 1e-3
 
 
 def test_passes_and_seeds_differ():
