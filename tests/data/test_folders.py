@@ -7,10 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
+from okapi.data.batches import Batches, batch_loader
 from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError, ImageFolderSettings, image_folder_dataset
 from okapi.data.images import ImageError
-from okapi.data.loading import Batches, batch_loader
 from okapi.data.sampling import Stream
 from okapi.data.splits import by_held_out
 from okapi.data.task import Task

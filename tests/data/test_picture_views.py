@@ -12,9 +12,9 @@ from PIL import Image
 from scipy.ndimage import convolve
 from tests.data.wilds.tiny import write_iwildcam
 
+from okapi.data.batches import Batches, batch_loader, view_generators
 from okapi.data.folders import ImageFolderSettings, image_folder_dataset
 from okapi.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, ImageSettings
-from okapi.data.loading import Batches, batch_loader, view_generators
 from okapi.data.picture_views import POOL, RandAugment, ViewSettings, picture_views, to_image, to_input
 from okapi.data.sampling import Stream
 from okapi.data.table_dataset import TableSettings, table_dataset

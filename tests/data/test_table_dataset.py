@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from tests.data.small_tokenizer import WORDS, save_tokenizer
 
+from okapi.data.batches import Batches
 from okapi.data.dataset import DATA, SPLITS
 from okapi.data.formats import TableError
 from okapi.data.images import ImageError
-from okapi.data.loading import Batches
 from okapi.data.sampling import Stream
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.table_dataset import ColumnSettings, TableSettings, table_dataset

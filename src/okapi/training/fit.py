@@ -20,8 +20,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from okapi import __version__
-from okapi.data.batches import Batch
-from okapi.data.loading import batch_loader
+from okapi.data.batches import Batch, batch_loader
 from okapi.files import write_bytes, write_json
 from okapi.training.checkpoints import Checkpoint, save_checkpoint
 from okapi.training.config import Config

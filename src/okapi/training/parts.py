@@ -8,8 +8,8 @@ from torch import Tensor
 
 from okapi.algorithms import ALGORITHMS, Algorithm
 from okapi.algorithms.cross_domain import CrossDomainAlgorithm
+from okapi.data.batches import Batches
 from okapi.data.dataset import DATA, Dataset
-from okapi.data.loading import Batches
 from okapi.data.sampling import BalancedStream, Stream, WeightedStream
 from okapi.models import Network, build, untrained
 from okapi.training.config import Config, ConfigError

@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from okapi.data.loading import batch_loader, evaluation_batches
+from okapi.data.batches import batch_loader, evaluation_batches
 from okapi.evaluation import LABEL_FREE
 from okapi.training.config import Config
 from okapi.training.devices import as_launched, make_fabric
@@ -117,7 +117,7 @@ def _validation_seconds(config: Config, parts: Parts, fabric: Fabric) -> float:
         if not count:
             continue
         began = time.perf_counter()
-        for samples in islice(evaluation_batches(parts.dataset, split, size), 2):
+        for samples in islice(evaluation_batches(parts.dataset, parts.dataset.rows(split), size), 2):
             with fabric.autocast():
                 network(samples.to(fabric.device).inputs).prediction.sum().item()
         seconds += (time.perf_counter() - began) * count / min(2, count)

@@ -8,8 +8,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from okapi.data.batches import evaluation_batches
 from okapi.data.dataset import Dataset
-from okapi.data.loading import evaluation_batches
 from okapi.evaluation import evaluate
 from okapi.models import Network
 from okapi.models.network import Output
@@ -58,7 +58,7 @@ def predict(
     # To start a process takes longer than a few batches do, or any that lie in memory.
     in_memory = isinstance(dataset.inputs, Tensor)
     workers = 0 if in_memory else min(settings.workers, len(rows) // (4 * size * fabric.world_size))
-    batches = evaluation_batches(dataset, split, size, fabric.global_rank, fabric.world_size, workers)
+    batches = evaluation_batches(dataset, rows, size, fabric.global_rank, fabric.world_size, workers)
     some = encodings if isinstance(encodings, Tensor) else None
     width: Any = network.encoder.out_features if some is not None or encodings else 0
     encoding = [torch.zeros(0, width, device=fabric.device)]

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from okapi.data.arrays import from_arrays
-from okapi.data.batches import Batch, Samples
+from okapi.data.batches import Batch, Batches, Samples, batch_loader, evaluation_batches, view_generators
 from okapi.data.dataset import Dataset
-from okapi.data.loading import Batches, batch_loader, evaluation_batches, view_generators
 from okapi.data.sampling import Stream
 from okapi.data.sites import sites_dataset
 from okapi.data.task import Task
@@ -217,7 +216,7 @@ def test_views_drawn_together_are_those_of_samples_one_by_one(transform: Transfo
 def test_loaders_leave_torch_s_generator_alone(workers: int):
     before = torch.get_rng_state()
     list(batch_loader(batches(), 0, 2, workers=workers))
-    list(evaluation_batches(SITES, "id_val", 100, workers=workers))
+    list(evaluation_batches(SITES, SITES.rows("id_val"), 100, workers=workers))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -263,7 +262,7 @@ def test_batches_that_cannot_be_made():
 @pytest.mark.parametrize("size", [1, 10, 1000])
 def test_every_sample_is_evaluated_once_as_it_is(world: int, size: int):
     few = replace(SITES, split=np.where(np.arange(len(SITES)) % 90 == 0, "id_val", "train"))  # 20 samples
-    loaders = [evaluation_batches(few, "id_val", size, rank, world) for rank in range(world)]
+    loaders = [evaluation_batches(few, few.rows("id_val"), size, rank, world) for rank in range(world)]
     shares = [list(loader) for loader in loaders]
     assert [len(loader) for loader in loaders] == [len(share) for share in shares]
     assert all(0 < len(samples) <= size for share in shares for samples in share)
@@ -279,18 +278,21 @@ def test_every_sample_is_evaluated_once_as_it_is(world: int, size: int):
 
 @forks
 def test_evaluation_is_the_same_with_workers_and_again():
-    loader = evaluation_batches(SITES, "ood_test", 50, workers=2)
-    alone, once, again = list(evaluation_batches(SITES, "ood_test", 50)), list(loader), list(loader)
+    rows = SITES.rows("ood_test")
+    loader = evaluation_batches(SITES, rows, 50, workers=2)
+    alone, once, again = list(evaluation_batches(SITES, rows, 50)), list(loader), list(loader)
     for a, b, c in zip(alone, once, again, strict=True):
         assert_same(a, b)
         assert_same(a, c)
 
 
-def test_a_share_may_be_empty_but_a_split_not():
-    few = replace(SITES, split=np.where(np.arange(len(SITES)) == 0, "id_val", "train"))
-    assert [len(list(evaluation_batches(few, "id_val", 4, rank, 3))) for rank in range(3)] == [1, 0, 0]
-    for arguments, words in [(("ood_val", 4), "'ood_val' has no samples"), (("id_val", 0), "batch_size must be")]:
+def test_a_share_may_be_empty_but_all_not():
+    one = torch.tensor([7])
+    assert [len(list(evaluation_batches(SITES, one, 4, rank, 3))) for rank in range(3)] == [1, 0, 0]
+    for rows, size, rank, words in [
+        (one[:0], 4, 0, "rows must not be empty"),
+        (one, 0, 0, "batch_size must be"),
+        (one, 4, 1, "got rank 1 of 1"),
+    ]:
         with pytest.raises(ValueError, match=words):
-            evaluation_batches(few, *arguments)
-    with pytest.raises(ValueError, match="got rank 1 of 1"):
-        evaluation_batches(few, "id_val", 4, rank=1)
+            evaluation_batches(SITES, rows, size, rank)
