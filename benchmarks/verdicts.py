@@ -22,7 +22,7 @@ from _tiny import write_pacs_features
 from headline import METHODS, STUDIES, Study, find_file, transfer
 from okapi.benchmark import paired_difference
 from okapi.benchmark.statistics import Difference
-from okapi.evaluation import diagnose
+from okapi.evaluation.diagnosis import diagnose
 from okapi.files import write_bytes
 
 # Methods of the study, by the names of the diagnosis.

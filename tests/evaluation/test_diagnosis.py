@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from okapi.config import PAPER, MatchingSettings, OkapiPlusSettings, PrognosticMatchingSettings
 from okapi.data.task import Task
-from okapi.evaluation import diagnose
+from okapi.evaluation.diagnosis import diagnose
 from okapi.evaluation.diagnosis.comparing import STRATEGIES
 from okapi.evaluation.diagnosis.diagnosing import _pairs
 from okapi.evaluation.diagnosis.predictor import Predictor

@@ -1,6 +1,7 @@
 """Domains and groups: one by one, in the worst, on average; overlapping, empty, single."""
 
 import math
+from itertools import combinations
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -11,10 +12,25 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
 
 from okapi.data.task import Task
-from okapi.evaluation import by_group, evaluate, group_table, metrics_for, never_predicted, worst_first
+from okapi.evaluation import (
+    demographic_parity_gap,
+    equal_opportunity_gap,
+    evaluate,
+    fairness,
+    group_table,
+    metrics_for,
+    never_predicted,
+    worst_first,
+)
 
 CLASSES, NUMBERS = Task("classification", 3), Task("regression")
 SEEDS = st.integers(0, 2**32)
+
+
+def by_group(task, prediction, target, group, names) -> dict[str, float]:
+    """Return the main metric of each group in which it is defined."""
+    table = group_table(task, prediction, target, group, names)
+    return table.set_index("name")[metrics_for(task)[0]].dropna().to_dict()
 
 
 @given(st.integers(1, 60), st.integers(1, 5), SEEDS)
@@ -25,10 +41,10 @@ def test_domains_are_evaluated_one_by_one(rows: int, domains: int, seed: int):
     by = by_group(CLASSES, logits, target, domain, names)
     right = logits.argmax(1) == target
     assert by == {names[d]: pytest.approx(right[domain == d].mean()) for d in np.unique(domain)}
-    figures = evaluate(CLASSES, torch.tensor(logits), torch.tensor(target), torch.tensor(domain), names)
-    assert figures["accuracy"] == pytest.approx(right.mean())
-    assert figures["accuracy_domain_worst"] == min(by.values())
-    assert figures["accuracy_domain_mean"] == pytest.approx(np.mean(list(by.values())))
+    metrics = evaluate(CLASSES, torch.tensor(logits), torch.tensor(target), torch.tensor(domain), names)
+    assert metrics["accuracy"] == pytest.approx(right.mean())
+    assert metrics["accuracy_domain_worst"] == min(by.values())
+    assert metrics["accuracy_domain_mean"] == pytest.approx(np.mean(list(by.values())))
     sets = np.eye(domains, dtype=bool)[domain]
     assert by_group(CLASSES, logits, target, sets, names) == by
 
@@ -51,13 +67,13 @@ def test_overlapping_groups_are_scikit_learn_s_on_each_group_s_rows(rows: int, c
             wilds = f1_score(truth, predicted, average="macro", labels=np.unique(truth), zero_division=0)
             assert row.macro_f1 == pytest.approx(wilds)
             assert row.balanced_accuracy == pytest.approx(balanced_accuracy_score(truth, predicted))
-    figures = evaluate(CLASSES, logits, target, np.zeros(rows, int), ["all"], groups=groups, group_names=names)
+    metrics = evaluate(CLASSES, logits, target, np.zeros(rows, int), ["all"], groups=groups, group_names=names)
     if groups.any():
-        assert figures["accuracy_group_worst"] == table.accuracy.min()
-        assert figures["ece_group_worst"] == table.ece.max()
-        assert figures["macro_f1_group_mean"] == pytest.approx(table.macro_f1.mean())
+        assert metrics["accuracy_group_worst"] == table.accuracy.min()
+        assert metrics["ece_group_worst"] == table.ece.max()
+        assert metrics["macro_f1_group_mean"] == pytest.approx(table.macro_f1.mean())
     else:
-        assert not [name for name in figures if "_group_" in name]
+        assert not [name for name in metrics if "_group_" in name]
 
 
 @given(st.integers(2, 30), SEEDS)
@@ -66,12 +82,12 @@ def test_neither_order_nor_empty_groups_nor_repeats_of_a_group_change_the_worst(
     prediction, target = rng.normal(size=rows), rng.normal(size=rows)
     groups = rng.random((rows, 3)) < 0.6
     names, order = ["a", "b", "c"], rng.permutation(rows)
-    figures = evaluate(NUMBERS, prediction, target, groups, names)
+    metrics = evaluate(NUMBERS, prediction, target, groups, names)
     assert evaluate(NUMBERS, prediction[order], target[order], groups[order], names) == pytest.approx(
-        figures, nan_ok=True
+        metrics, nan_ok=True
     )
     more = np.hstack([groups, np.zeros((rows, 2), bool)])
-    assert evaluate(NUMBERS, prediction, target, more, [*names, "d", "e"]) == pytest.approx(figures, nan_ok=True)
+    assert evaluate(NUMBERS, prediction, target, more, [*names, "d", "e"]) == pytest.approx(metrics, nan_ok=True)
 
 
 def test_sets_of_domains_overlap_and_every_sample_counts_once_among_all():
@@ -91,18 +107,18 @@ def test_identity_and_label_are_the_groups_of_civilcomments():
     task, logits = Task("classification", 2), np.eye(2)[prediction]
     by = by_group(task, logits, target, groups, names)
     assert by == {"male, 0": 0.5, "male, 1": 0.0, "black, 1": 0.5}  # no black, 0
-    figures = evaluate(task, logits, target, identity, ["male", "black"], groups=groups, group_names=names)
-    assert figures["accuracy"] == pytest.approx(2 / 5)
-    assert figures["accuracy_group_worst"] == 0.0
-    assert figures["accuracy_group_mean"] == pytest.approx(1 / 3)
-    assert figures["accuracy_domain_worst"] == pytest.approx(1 / 3)
+    metrics = evaluate(task, logits, target, identity, ["male", "black"], groups=groups, group_names=names)
+    assert metrics["accuracy"] == pytest.approx(2 / 5)
+    assert metrics["accuracy_group_worst"] == 0.0
+    assert metrics["accuracy_group_mean"] == pytest.approx(1 / 3)
+    assert metrics["accuracy_domain_worst"] == pytest.approx(1 / 3)
 
 
 def test_the_worst_error_is_the_largest():
     domain, target = [0, 0, 1, 1], [1.0, 1.0, 3.0, 3.0]
-    figures = evaluate(NUMBERS, [0.0, 0.0, 0.0, 0.0], target, domain, ["a", "b"], metric="mse")
-    assert figures["mse_domain_worst"] == 9
-    assert figures["mse_domain_mean"] == figures["mse"] == 5
+    metrics = evaluate(NUMBERS, [0.0, 0.0, 0.0, 0.0], target, domain, ["a", "b"], metric="mse")
+    assert metrics["mse_domain_worst"] == 9
+    assert metrics["mse_domain_mean"] == metrics["mse"] == 5
     table = worst_first(group_table(NUMBERS, [0.0, 0.0, 0.0, 0.0], target, domain, ["a", "b"]), "mse")
     assert table["name"].tolist() == ["b", "a"]
     table = worst_first(
@@ -116,25 +132,39 @@ def test_undefined_correlations():
     target, prediction = [1.0, 2.0, 3.0, 1.0, 4.0, 4.0], np.array([1.0, 2.0, 3.5, 1.0, 2.0, 3.0])
     by = by_group(NUMBERS, prediction, target, domain, names)
     assert set(by) == {"a"}  # b has one sample, the targets of c are all the same: nothing can be said there
-    constant = prediction * [0, 0, 0, 1, 1, 1]
-    assert math.isnan(by_group(NUMBERS, constant, target, domain, names)["a"])  # the model's fault, not to be hidden
+    constant = prediction * [0, 0, 0, 1, 1, 1]  # the model's fault in a, not to be hidden
     assert math.isnan(evaluate(NUMBERS, constant, target, domain, names)["pearson_r_domain_worst"])
     assert "pearson_r_domain_worst" not in evaluate(NUMBERS, prediction[3:], target[3:], domain[3:], names)
     labels = by_group(Task("multilabel", 2), np.ones((2, 2)), np.array([[0, 0], [1, 0]]), [0, 1], ["a", "b"])
     assert labels == {"b": 1.0}
 
 
+def test_two_classes_have_a_curve_where_both_occur():
+    task, names = Task("classification", 2), ["a", "b", "c"]
+    logits = np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 3.0], [0.0, 2.0], [0.0, 1.0], [0.0, 0.5]])
+    target, domain = [0, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1, 2]
+    table = group_table(task, logits, target, domain, names, ["auroc", "sensitivity", "specificity"])
+    assert table.auroc.tolist() == pytest.approx([0.5, 0.0, math.nan], nan_ok=True)
+    assert table.sensitivity.tolist() == [0.5, 1.0, 1.0]
+    assert table.specificity.tolist() == pytest.approx([0.0, 0.0, math.nan], nan_ok=True)
+    metrics = evaluate(task, logits, target, domain, names)
+    assert (metrics["auroc_domain_mean"], metrics["auroc_domain_worst"]) == (0.25, 0.0)  # of a and b
+    alone = evaluate(task, logits[5:], target[5:], domain[5:], names)
+    assert math.isnan(alone["auroc"])
+    assert "auroc_domain_worst" not in alone
+
+
 @pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
-def test_every_task_has_its_figures_and_a_single_domain_is_mean_and_worst(kind: str):
+def test_every_task_has_its_metrics_and_a_single_domain_is_mean_and_worst(kind: str):
     task = Task(kind, 2)
     labels = torch.tensor([[0.0, 1], [1, 0], [0, 0], [1, 1]])
     target = torch.tensor([0, 1, 0, 1]) if kind == "classification" else labels
     logits = torch.tensor([[2.0, -1.0], [-1.0, 2.0], [2.0, -2.0], [-1.0, 3.0]])
-    figures = evaluate(task, logits, target, torch.zeros(4, dtype=torch.int64), ["only"])
+    metrics = evaluate(task, logits, target, torch.zeros(4, dtype=torch.int64), ["only"])
     for metric in metrics_for(task):
-        assert figures[metric] == figures[f"{metric}_domain_mean"] == figures[f"{metric}_domain_worst"]
-    assert len(figures) == 3 * len(metrics_for(task))
-    assert all(isinstance(value, float) for value in figures.values())
+        assert metrics[metric] == metrics[f"{metric}_domain_mean"] == metrics[f"{metric}_domain_worst"]
+    assert len(metrics) == 3 * len(metrics_for(task))
+    assert all(isinstance(value, float) for value in metrics.values())
 
 
 def test_classes_that_are_never_predicted():
@@ -158,6 +188,48 @@ def test_what_cannot_be_grouped():
             evaluate(task, prediction, wanted, where, ["a"])
     with pytest.raises(ValueError, match=r"accuracy, .* for classification, got 'mse'"):
         evaluate(task, good, target, domain, ["a"], metric="mse")
+
+
+# Fairness
+
+
+@given(st.integers(1, 40), st.integers(1, 4), SEEDS)
+def test_gaps_are_the_largest_over_pairs_of_groups(rows: int, count: int, seed: int):
+    rng = np.random.default_rng(seed)
+    prediction, target = rng.integers(0, 2, (2, rows))
+    groups = rng.random((rows, count)) < 0.5
+    rates = [prediction[here].mean() for here in groups.T if here.any()]
+    true = [prediction[here & (target == 1)].mean() for here in groups.T if (here & (target == 1)).any()]
+    for gap, by in (
+        (demographic_parity_gap(prediction, groups), rates),
+        (equal_opportunity_gap(prediction, target, groups), true),
+    ):
+        if len(by) < 2:
+            assert math.isnan(gap)
+        else:
+            assert gap == pytest.approx(max(abs(a - b) for a, b in combinations(by, 2)))
+
+
+def test_closed_forms_of_gaps():
+    prediction, target, group = [1, 1, 0, 0, 1, 0], [1, 0, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1]
+    assert demographic_parity_gap(prediction, group) == pytest.approx(2 / 3 - 1 / 3)
+    assert demographic_parity_gap(prediction, group, positive=0) == pytest.approx(1 / 3)  # of two classes the same
+    assert equal_opportunity_gap(prediction, target, group) == 0  # one of two in each
+    assert equal_opportunity_gap(target, target, group) == 0  # a perfect model gives equal opportunity
+    assert demographic_parity_gap([2, 0, 1, 1], [0, 0, 1, 1], positive=2) == 0.5
+    assert math.isnan(demographic_parity_gap([1, 0], [0, 0]))  # a single group
+    assert math.isnan(equal_opportunity_gap([1, 0], [1, 0], [0, 1]))  # the second has no positive sample
+
+
+def test_fairness_is_of_two_classes_and_has_no_gap_of_one_group():
+    logits, target, group = np.eye(2)[[1, 0, 1, 1]], [1, 1, 0, 0], [0, 0, 1, 1]
+    both = fairness(Task("classification", 2), logits, target, group, ["a", "b"])
+    assert both == {"demographic_parity_gap": 0.5}  # no positive sample in b: no true positive rate
+    assert fairness(Task("classification", 2), logits, target, [0] * 4, ["a"]) == {}
+    assert fairness(Task("classification", 3), np.eye(3)[[0, 1, 2, 0]], target, group, ["a", "b"]) == {}
+    assert fairness(NUMBERS, [1.0, 2.0], [1.0, 2.0], [0, 1], ["a", "b"]) == {}
+    with pytest.raises(ValueError, match="group must have a row for each of the 2 targets, got 1"):
+        demographic_parity_gap([1, 0], [0])
 
 
 # WILDS' own metrics, where the package can be imported

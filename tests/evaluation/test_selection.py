@@ -60,5 +60,5 @@ def test_what_cannot_select():
         selector("ood_test", CLASSES)
     with pytest.raises(ValueError, match="got 'loss'"):
         selector("ood_val", CLASSES, "loss")
-    with pytest.raises(ValueError, match="selector infomax goes by probabilities, which a task of regression has not"):
+    with pytest.raises(ValueError, match="selector infomax needs probabilities, which a regression does not have"):
         selector("infomax", NUMBERS)

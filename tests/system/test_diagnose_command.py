@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from okapi.cli import main
-from okapi.evaluation import Diagnosis, diagnose
+from okapi.evaluation.diagnosis import Diagnosis, diagnose
 from okapi.report.diagnosis_page import diagnosis_page
 from okapi.training import make_config
 

@@ -178,7 +178,7 @@ REFUSED = {
     ),
     "no id_val": ({"split": without("id_val")}, "corrected_confidence", {}, "but split 'id_val' has no samples"),
     "no ood_test": ({"split": without("ood_test")}, "oracle", {}, "oracle, but split 'ood_test' has no samples"),
-    "numbers": ({"kind": "regression"}, "infomax", {}, "training.selector infomax goes by probabilities"),
+    "numbers": ({"kind": "regression"}, "infomax", {}, "training.selector infomax needs probabilities"),
     "no groups": (
         {},
         "id_val",

@@ -1,22 +1,39 @@
-"""Metrics, the worst domain or group, which model is kept, and whether matching will help: pure functions."""
+"""Metrics, the worst domain or group, and which model is kept: pure functions.
 
-from okapi.evaluation.calibration import ece, reliability
-from okapi.evaluation.diagnosis import Diagnosis, diagnose
-from okapi.evaluation.fairness import demographic_parity_gap, equal_opportunity_gap, fairness
-from okapi.evaluation.groups import by_group, evaluate, group_table, never_predicted, worst_first
-from okapi.evaluation.metrics import METRICS, SUFFIXES, higher_is_better, main_metric, metrics_for, plain_metric
-from okapi.evaluation.selection import LABEL_FREE, Selector, SelectorName, selector
+`okapi.evaluation.diagnosis` estimates before training whether matching helps.
+"""
+
+from okapi.evaluation.groups import (
+    demographic_parity_gap,
+    equal_opportunity_gap,
+    evaluate,
+    fairness,
+    group_table,
+    never_predicted,
+    worst_first,
+)
+from okapi.evaluation.metrics import (
+    METRICS,
+    SUFFIXES,
+    decide,
+    ece,
+    higher_is_better,
+    main_metric,
+    metrics_for,
+    plain_metric,
+    probabilities,
+    reliability,
+)
+from okapi.evaluation.selectors import LABEL_FREE, Selector, SelectorName, selector
 
 __all__ = [
     "LABEL_FREE",
     "METRICS",
     "SUFFIXES",
-    "Diagnosis",
     "Selector",
     "SelectorName",
-    "by_group",
+    "decide",
     "demographic_parity_gap",
-    "diagnose",
     "ece",
     "equal_opportunity_gap",
     "evaluate",
@@ -27,6 +44,7 @@ __all__ = [
     "metrics_for",
     "never_predicted",
     "plain_metric",
+    "probabilities",
     "reliability",
     "selector",
     "worst_first",

@@ -1,18 +1,18 @@
-"""How good predictions are in each domain and group, in the worst, and on average over them.
+"""How good predictions are in each domain and group, in the worst, on average, and how far groups are apart.
 
 Groups may overlap, as the identities that a comment mentions do: a sample counts once in each group that it belongs to,
 and once among all samples. A group without samples is absent, not zero.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from okapi.data.task import Task
-from okapi.evaluation.metrics import METRICS, is_defined, main_metric, metrics_for
-from okapi.evaluation.values import Floats, Values, decide, members, probabilities, wanted
+from okapi.evaluation.metrics import METRICS, Values, as_array, decide, like_decisions, metrics_for, probabilities
 
 
 def evaluate(
@@ -32,12 +32,12 @@ def evaluate(
     ----------
     task : Task
     prediction : tensor (n, outputs)
-        What a network gives: logits of classes or labels, or numbers; (n,) too if there is one output.
+        What a network returns: logits of classes or labels, or numbers; (n,) too if there is one output.
     target : tensor (n,) or (n, outputs)
     domain : tensor (n,), int64, numbers of ``domain_names``; or (n, S), bool
     domain_names : sequence of str
     metric : str, optional
-        The only metric that is looked at by domain and group; by default all are.
+        The only metric that is computed by domain and group; by default all are.
     groups : tensor (n, G), bool, optional
         Groups that are not the domains, such as identity and label, or urban and rural.
     group_names : sequence of str
@@ -46,47 +46,28 @@ def evaluate(
     -------
     dict
         By the names of the metrics, and of each by ``{metric}_domain_mean``, ``{metric}_domain_worst``,
-        ``{metric}_group_mean`` and ``{metric}_group_worst``. Of these absent are those that no domain, or group, has
-        (see ``by_group``). The worst of a metric that is better the higher it is is the least; NaN is the worst of all.
+        ``{metric}_group_mean`` and ``{metric}_group_worst``. A metric is absent there if the targets of every domain,
+        or group, leave it undefined. The worst of a metric that is better the higher it is is the least; NaN, which a
+        model deserves that predicts one number for all, is the worst of all.
 
     Examples
     --------
     >>> logits = [[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]]
-    >>> figures = evaluate(Task("classification", 2), logits, [0, 1, 1], [0, 0, 1], ["rome", "oslo"])
-    >>> figures["accuracy_domain_mean"], figures["accuracy_domain_worst"]
+    >>> metrics = evaluate(Task("classification", 2), logits, [0, 1, 1], [0, 0, 1], ["rome", "oslo"])
+    >>> metrics["accuracy_domain_mean"], metrics["accuracy_domain_worst"]
     (0.5, 0.0)
     """
-    taken = _taken(task, prediction)
-    truth = wanted(task, target)
-    figures = {name: _measure(name, taken, truth) for name in metrics_for(task)}
-    kinds = [("domain", domain, domain_names)]
-    if groups is not None:
-        kinds.append(("group", groups, group_names))
-    for kind, of, names in kinds:
-        rows = _rows(task, taken, truth, of, names, [metric] if metric else metrics_for(task), kind)
-        for name in [metric] if metric else metrics_for(task):
-            if by := [row.figures[name] for row in rows if name in row.figures]:
+    judged = _Judged(task, prediction, target)
+    metrics = {name: judged.measure(name, slice(None)) for name in metrics_for(task)}
+    chosen = [metric] if metric else metrics_for(task)
+    memberships = {"domain": (domain, domain_names)} | ({} if groups is None else {"group": (groups, group_names)})
+    for kind, (membership, names) in memberships.items():
+        measured = [group.metrics for group in judged.by_group(membership, names, chosen, kind)]
+        for name in chosen:
+            if values := [group[name] for group in measured if name in group]:
                 worst = np.min if METRICS[name].higher_is_better else np.max  # NaN, if there is one, is the worst
-                figures |= {f"{name}_{kind}_mean": float(np.mean(by)), f"{name}_{kind}_worst": float(worst(by))}
-    return figures
-
-
-def by_group(
-    task: Task,
-    prediction: Values,
-    target: Values,
-    group: Values,
-    names: Sequence[str],
-    metric: str | None = None,
-) -> dict[str, float]:
-    """Return one metric, by default the main one, in each domain or group; parameters as of ``group_table``.
-
-    A group without samples is absent, and so is one whose targets leave the metric undefined whatever is predicted: a
-    correlation needs targets that differ. (WILDS has 0 for a group without samples; its own splits have none such.)
-    """
-    metric = metric or main_metric(task)
-    rows = _rows(task, _taken(task, prediction), wanted(task, target), group, names, [metric])
-    return {row.name: row.figures[metric] for row in rows if metric in row.figures}
+                metrics |= {f"{name}_{kind}_mean": float(np.mean(values)), f"{name}_{kind}_worst": float(worst(values))}
+    return metrics
 
 
 def group_table(
@@ -103,7 +84,7 @@ def group_table(
     ----------
     task : Task
     prediction : tensor (n, outputs)
-        What a network gives.
+        What a network returns.
     target : tensor (n,) or (n, outputs)
     group : tensor (n,), int64, numbers of ``names``; or (n, G), bool, which may overlap
     names : sequence of str
@@ -124,65 +105,140 @@ def group_table(
     1  bern  1  4.0
     """
     chosen = list(metrics or metrics_for(task))
-    rows = _rows(task, _taken(task, prediction), wanted(task, target), group, names, chosen)
-    columns: dict[str, list[Any]] = {"name": [row.name for row in rows], "n": [row.n for row in rows]}
-    return pd.DataFrame(columns | {name: [row.figures.get(name, np.nan) for row in rows] for name in chosen})
+    measured = _Judged(task, prediction, target).by_group(group, names, chosen)
+    rows = [{"name": row.name, "n": row.n, **row.metrics} for row in measured]
+    return pd.DataFrame(rows, columns=["name", "n", *chosen])
 
 
 def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return a table of groups with the worst by a metric first, those without it last."""
-    return table.sort_values(
-        metric, ascending=METRICS[metric].higher_is_better, kind="stable", na_position="last", ignore_index=True
-    )
+    ascending = METRICS[metric].higher_is_better
+    return table.sort_values(metric, ascending=ascending, kind="stable", na_position="last", ignore_index=True)
 
 
 def never_predicted(task: Task, prediction: Values, target: Values) -> list[int]:
     """Return the classes, or labels, that occur among the targets and are never predicted: their F1 is 0."""
     if task.kind == "regression":
         return []
-    decided, truth = decide(task, prediction), wanted(task, target)
+    decided, truth = decide(task, prediction), as_array(target)
     if task.kind == "classification":
         return [int(number) for number in np.setdiff1d(truth, decided)]
     return np.flatnonzero(truth.any(axis=0) & ~decided.any(axis=0)).tolist()
 
 
-class _Row(NamedTuple):
+# Fairness: how far groups are apart, where they are a protected characteristic
+
+
+def demographic_parity_gap(prediction: Values, group: Values, *, positive: int = 1) -> float:
+    """Return the largest difference, over pairs of groups a and b, of ``P(predicted | a)`` and ``P(predicted | b)``.
+
+    "Predicted" is that the class is ``positive``. With fewer than two groups it is NaN. (Feldman et al., 2015)
+
+    Parameters
+    ----------
+    prediction : array (n,)
+        Predicted classes.
+    group : array (n,), numbers from 0; or (n, G), bool, which may overlap
+    positive : int
+        The class whose prediction is the favourable, or the harmful, outcome.
+
+    Examples
+    --------
+    >>> demographic_parity_gap([1, 0, 1, 1], [0, 0, 1, 1])
+    0.5
+    """
+    return _gap(prediction, group, positive, np.ones(len(as_array(prediction)), dtype=bool))
+
+
+def equal_opportunity_gap(prediction: Values, target: Values, group: Values, *, positive: int = 1) -> float:
+    """Return the largest difference, over pairs of groups, of ``P(predicted | a, target is positive)``.
+
+    That is the true positive rate of each group, the greatest less the least; a group without a positive sample has
+    none. With fewer than two groups it is NaN. (Hardt, Price & Srebro, 2016)
+
+    Parameters
+    ----------
+    prediction, target : array (n,)
+        Classes.
+    group : array (n,), numbers from 0; or (n, G), bool, which may overlap
+    positive : int
+
+    Examples
+    --------
+    >>> equal_opportunity_gap([1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1])
+    0.5
+    """
+    return _gap(prediction, group, positive, as_array(target) == positive)
+
+
+def fairness(task: Task, prediction: Values, target: Values, group: Values, names: Sequence[str]) -> dict[str, float]:
+    """Return both gaps by name, for class 1 of two; nothing of other tasks, and no gap that fewer than two groups have.
+
+    Parameters as of ``group_table``.
+    """
+    if task.kind != "classification" or task.outputs != 2:
+        return {}
+    decided, member = decide(task, prediction), _membership(group, len(names), len(as_array(target)), "group")
+    gaps = {
+        "demographic_parity_gap": demographic_parity_gap(decided, member),
+        "equal_opportunity_gap": equal_opportunity_gap(decided, target, member),
+    }
+    return {name: gap for name, gap in gaps.items() if not np.isnan(gap)}
+
+
+class _Group(NamedTuple):
     """The metrics of a group, but for those that its targets leave undefined."""
 
     name: str
     n: int
-    figures: dict[str, float]
+    metrics: dict[str, float]
 
 
-def _rows(
-    task: Task,
-    taken: Mapping[str, Floats],
-    truth: Floats,
-    group: Values,
-    names: Sequence[str],
-    metrics: Sequence[str],
-    called: str = "group",
-) -> list[_Row]:
-    """Return the metrics of each group with samples."""
-    for metric in metrics:
-        if metric not in metrics_for(task):
-            raise ValueError(f"metric must be one of {', '.join(metrics_for(task))} for {task.kind}, got {metric!r}")
-    rows = []
-    for name, member in zip(names, members(group, len(names), len(truth), called).T, strict=True):
-        if len(here := np.flatnonzero(member)):
-            its, targets = {kind: values[here] for kind, values in taken.items()}, truth[here]
-            figures = {metric: _measure(metric, its, targets) for metric in metrics if is_defined(metric, targets)}
-            rows.append(_Row(name, len(here), figures))
-    return rows
+class _Judged:
+    """Predictions in all forms that the metrics of a task take, and targets."""
+
+    def __init__(self, task: Task, prediction: Values, target: Values) -> None:
+        self._task, self._target = task, like_decisions(task, target)
+        self._forms = {"decision": np.asarray(decide(task, prediction), dtype=np.float64)}
+        if task.kind == "classification":
+            self._forms["probability"] = probabilities(task, prediction)
+
+    def measure(self, metric: str, rows: slice | NDArray[np.int64]) -> float:
+        return METRICS[metric].function(self._forms[METRICS[metric].takes][rows], self._target[rows])
+
+    def by_group(
+        self, group: Values, names: Sequence[str], metrics: Sequence[str], called: str = "group"
+    ) -> Iterator[_Group]:
+        """Yield the metrics of each group with samples."""
+        known = metrics_for(self._task)
+        for metric in metrics:
+            if metric not in known:
+                raise ValueError(f"metric must be one of {', '.join(known)} for {self._task.kind}, got {metric!r}")
+        membership = _membership(group, len(names), len(self._target), called)
+        for name, member in zip(names, membership.T, strict=True):
+            if len(rows := np.flatnonzero(member)):
+                defined = [metric for metric in metrics if METRICS[metric].is_defined(self._target[rows])]
+                yield _Group(name, len(rows), {metric: self.measure(metric, rows) for metric in defined})
 
 
-def _measure(metric: str, taken: Mapping[str, Floats], truth: Floats) -> float:
-    return METRICS[metric].function(taken[METRICS[metric].takes], truth)
+def _membership(group: Values, count: int, rows: int, called: str) -> NDArray[np.bool_]:
+    """Return which rows belong to which group, (n, count), from numbers (n,) or from what is that already."""
+    values = as_array(group)
+    if len(values) != rows:
+        raise ValueError(f"{called} must have a row for each of the {rows} targets, got {len(values)}")
+    if values.ndim == 2:
+        if values.shape[1] != count:
+            raise ValueError(f"{called} must have a column for each of the {count} names, got shape {values.shape}")
+        return np.asarray(values > 0)
+    if rows and (values.min() < 0 or values.max() >= count):
+        raise ValueError(f"{called} must be from 0 to {count - 1}, got {values.min():g} to {values.max():g}")
+    return np.asarray(values[:, None] == np.arange(count))
 
 
-def _taken(task: Task, prediction: Values) -> dict[str, Floats]:
-    """Return predictions in all forms that the metrics of a task take."""
-    taken = {"decision": np.asarray(decide(task, prediction), dtype=np.float64)}
-    if any(METRICS[metric].takes == "probability" for metric in metrics_for(task)):
-        taken["probability"] = probabilities(task, prediction)
-    return taken
+def _gap(prediction: Values, group: Values, positive: int, counted: NDArray[np.bool_]) -> float:
+    """Return the range, over groups, of the share of counted samples whose prediction is positive."""
+    predicted, values = as_array(prediction) == positive, as_array(group)
+    count = values.shape[1] if values.ndim == 2 else int(values.max(initial=-1)) + 1
+    member = _membership(values, count, len(predicted), "group") & counted[:, None]
+    rates = [predicted[rows].mean() for rows in member.T if rows.any()]
+    return float(np.ptp(rates)) if len(rates) > 1 else float("nan")

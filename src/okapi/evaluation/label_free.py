@@ -9,8 +9,17 @@ import numpy as np
 from scipy.special import entr
 
 from okapi.data.task import Task
-from okapi.evaluation.metrics import accuracy, pearson_r
-from okapi.evaluation.values import Floats, Values, as_array, decide, outputs, probabilities, wanted
+from okapi.evaluation.metrics import (
+    Floats,
+    Values,
+    accuracy,
+    as_array,
+    decide,
+    like_decisions,
+    outputs,
+    pearson_r,
+    probabilities,
+)
 from okapi.matching import caliper_nn
 
 
@@ -114,7 +123,7 @@ def match_quality(
     sides = np.zeros(len(unlabelled), dtype=np.int64), np.ones(len(labelled), dtype=np.int64)
     key = caliper_nn(unlabelled, labelled, query_domain=sides[0], key_domain=sides[1]).key[:, 0].numpy()
     agree = pearson_r if task.kind == "regression" else accuracy
-    agreement = agree(decide(task, prediction), wanted(task, target)[key])
+    agreement = agree(decide(task, prediction), like_decisions(task, target)[key])
     deviation = np.sqrt((_variance(unlabelled) + _variance(labelled)) / 2)
     varies = deviation > 1e-12
     difference = np.abs(unlabelled.mean(axis=0) - labelled[key].mean(axis=0))[varies] / deviation[varies]

@@ -79,7 +79,7 @@ def diagnose_data(
     json_file, report : Path, optional
         Files for all figures and for the page.
     **options
-        As `okapi.evaluation.diagnose` takes them.
+        As `okapi.evaluation.diagnosis.diagnose` takes them.
     """
     _check_outputs(source, json_file, report)
     model = source.is_dir() or source.suffix.lower() in CONFIGS

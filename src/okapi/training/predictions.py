@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from okapi.data.dataset import Dataset
-from okapi.evaluation.values import decide, probabilities
+from okapi.evaluation import decide, probabilities
 from okapi.files import replacing
 from okapi.training.finished import Weights
 

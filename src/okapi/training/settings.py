@@ -67,9 +67,9 @@ class TrainingSettings:
         needs; the last; or the best by a score of unlabelled samples, for which nobody has to label any: entropy,
         infomax, corrected_confidence, thresholded_confidence, ensemble or match_quality. oracle: the best on ood_test.
     metric : str, optional
-        What "best" on a split means: accuracy, macro_f1, balanced_accuracy, ece, mse or pearson_r, also with
-        _domain_mean, _domain_worst, _group_mean or _group_worst after it; null: the task's main metric, accuracy,
-        pearson_r or (of labels) macro_f1.
+        What "best" on a split means: accuracy, macro_f1, balanced_accuracy, ece, log_loss, of two classes auroc,
+        sensitivity or specificity, in regression pearson_r, mse or r2; also with _domain_mean, _domain_worst,
+        _group_mean or _group_worst after it. null: the task's main metric, accuracy, pearson_r or (of labels) macro_f1.
     selection_samples : int
         Samples that selectors without labels look at, of unlabelled and of id_val each; drawn once, by the seed.
     consent_to_oracle : bool

@@ -14,7 +14,7 @@ from sklearn.model_selection import StratifiedKFold
 from okapi.config import PAPER, MatchingSettings, PrognosticMatchingSettings
 from okapi.data.task import Kind
 from okapi.evaluation.diagnosis.predictor import FOLDS
-from okapi.evaluation.values import Floats
+from okapi.evaluation.metrics import Floats
 from okapi.matching import CaliperMatcher, Matches, Propensity, SeparableDomainsWarning, balance
 from okapi.nn import Pool, match
 from okapi.nn.match_metrics import hubness

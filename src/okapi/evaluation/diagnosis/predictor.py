@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from okapi.data.task import Task
-from okapi.evaluation.values import Floats, probabilities
+from okapi.evaluation.metrics import Floats, probabilities
 
 FOLDS = 3
 INVERSE_PENALTY = 10.0  # C of the logistic regression, for encodings whose variances add up to 1

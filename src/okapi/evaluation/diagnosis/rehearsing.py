@@ -11,8 +11,7 @@ from okapi.evaluation.diagnosis.comparing import figures, matchings
 from okapi.evaluation.diagnosis.predictor import Predictor, cross_fitted, outcome
 from okapi.evaluation.diagnosis.rules import LEAST_MATCHED
 from okapi.evaluation.diagnosis.samples import Samples, one_hot
-from okapi.evaluation.metrics import accuracy, pearson_r
-from okapi.evaluation.values import Floats, decide, probabilities
+from okapi.evaluation.metrics import Floats, accuracy, decide, pearson_r, probabilities
 from okapi.matching import Matches, match_precision
 
 MOST_REHEARSALS = 8  # of more labelled domains the largest are held out

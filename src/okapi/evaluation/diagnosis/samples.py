@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from okapi.data.task import Task
-from okapi.evaluation.values import Floats
+from okapi.evaluation.metrics import Floats
 
 Kind: TypeAlias = Literal["classification", "regression"]
 Strings: TypeAlias = NDArray[Any]

@@ -1,8 +1,7 @@
 """Which of a run's models is kept, by a selector's name.
 
-``id_val`` and ``ood_val`` keep the best on a validation split, ``last`` the last. The label-free ones look at
-unlabelled samples of the target domains. ``oracle`` looks at ood_test, which no honest model can: it is for upper
-bounds only, and all that it chooses bears its name.
+``id_val`` and ``ood_val`` keep the best on a validation split, ``last`` the last. The label-free ones score unlabelled
+samples of the target domains. ``oracle`` looks at ood_test: it is for upper bounds only, and every result names it.
 """
 
 import math
@@ -27,9 +26,9 @@ SelectorName: TypeAlias = Literal[
 
 
 class LabelFree(NamedTuple):
-    """What a label-free selector goes by: the name of its score, and what it needs.
+    """The score by which a label-free selector compares models, and what it needs.
 
-    ``needs`` are splits with samples; ``any_task``: also where numbers are predicted, which have no probabilities.
+    ``needs`` are splits with samples; ``any_task``: it works in regression, which has no probabilities, too.
     """
 
     score: str
@@ -56,10 +55,10 @@ class Selector:
     ----------
     name : str
     split : str or None
-        Under which name the figures stand that count: a validation split, ``unlabelled`` for label-free scores, or
-        ``oracle`` for those of ood_test. None: the last model is kept, whatever its figures.
+        Whose metrics count: a validation split, ``unlabelled`` for label-free scores, or ``oracle`` for ood_test.
+        None: the last model is kept, whatever its metrics.
     metric : str
-        The figure that counts, by its name in ``evaluate``, or a label-free score.
+        The metric that counts, by its name in ``evaluate``, or a label-free score.
     higher_is_better : bool
 
     Examples
@@ -81,7 +80,7 @@ class Selector:
         return () if self.split is None else ("ood_test",) if self.name == "oracle" else (self.split,)
 
     def is_better(self, value: float, than: float | None) -> bool:
-        """Return whether a figure is better than the best so far, None if there is none.
+        """Return whether a value is better than the best so far, None if there is none.
 
         Of equal ones the earlier is kept. NaN is worse than any number, but better than nothing.
         """
@@ -100,7 +99,7 @@ def selector(name: SelectorName, task: Task, metric: str | None = None) -> Selec
     name : {"id_val", "ood_val", "last", "oracle", "entropy", "infomax", "corrected_confidence", ...}
     task : Task
     metric : str, optional
-        A figure of ``evaluate``, such as ``accuracy_domain_worst``; by default the task's main metric. Label-free
+        A metric of ``evaluate``, such as ``accuracy_domain_worst``; by default the task's main metric. Label-free
         selectors go by a score of their own.
     """
     if name not in get_args(SelectorName):
@@ -108,8 +107,8 @@ def selector(name: SelectorName, task: Task, metric: str | None = None) -> Selec
     metric = metric or main_metric(task)
     direction = higher_is_better(metric)
     if name in LABEL_FREE:
-        own = LABEL_FREE[name]
-        if task.kind == "regression" and not own.any_task:
-            raise ValueError(f"selector {name} goes by probabilities, which a task of {task.kind} has not")
-        return Selector(name, "unlabelled", own.score, own.higher_is_better)
+        entry = LABEL_FREE[name]
+        if task.kind == "regression" and not entry.any_task:
+            raise ValueError(f"selector {name} needs probabilities, which a regression does not have")
+        return Selector(name, "unlabelled", entry.score, entry.higher_is_better)
     return Selector(name, None if name == "last" else name, metric, direction)
