@@ -22,7 +22,7 @@ from _tiny import write_pacs_features
 from headline import CONFIGS, OKAPI, OKAPI_PLUS, STUDIES, find_file
 from okapi.benchmark import Grid, average, paired_difference
 from okapi.benchmark.statistics import Spread
-from okapi.training import Config, read_config
+from okapi.config import Config, read_config
 
 Values = dict[tuple[str, int], float]
 Tried = tuple[str, Mapping[str, object]]

@@ -21,7 +21,8 @@ from _runs import schedule
 from _tiny import write_pacs_features
 from headline import CONFIGS, OKAPI_PLUS, STUDIES, find_file
 from okapi.benchmark import average
-from okapi.training import read_config, train
+from okapi.config import read_config
+from okapi.training import train
 from okapi.training.finished import read_run
 from okapi.training.parts import build_parts
 from okapi.training.validation import predict, validate

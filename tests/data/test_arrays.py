@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from okapi.data.arrays import ArraysSettings, arrays_dataset, from_arrays
+from okapi.config import ArraysSettings
+from okapi.data.arrays import arrays_dataset, from_arrays
 from okapi.data.dataset import DATA
 from okapi.data.formats import TableError
 from okapi.data.splits import SeenDomainWarning
@@ -33,7 +34,7 @@ def test_arrays_are_read(tmp_path: Path):
     assert data.task == Task("classification", 3)
     assert data.views == Views()
     settings = replace(saved(tmp_path, name=np.array(list("abcdef"))), ids="name", outputs=5, strong_noise=0.5)
-    data = DATA["arrays"].build(settings)
+    data = DATA["arrays"](settings)
     assert (data.ids, data.task.outputs, data.views) == (list("abcdef"), 5, Views(strong=Noise(0.5)))
     assert arrays_dataset(saved(tmp_path, domain=np.array([7, 7, 9, 9, 7, 9]))).domain_names == ("7", "9")
 

@@ -5,6 +5,7 @@ from dataclasses import fields
 import pytest
 import torch
 
+from okapi.config import DATA_SETTINGS
 from okapi.data.dataset import DATA, SPLITS, Dataset
 from okapi.data.task import Task
 from okapi.data.views import Noise, Views
@@ -131,7 +132,7 @@ def test_verify_reads_files_through_and_leaves_what_is_in_memory():
 
 @pytest.mark.parametrize("name", DATA)
 def test_every_setting_of_a_data_set_is_explained(name: str):
-    settings = DATA[name].settings
+    settings = DATA_SETTINGS[name]
     assert settings.name == name
     text = "".join(inspect.getdoc(kind) or "" for kind in settings.__mro__)
     explained = {word for line in re.findall(r"^([\w, ]+) : ", text, re.MULTILINE) for word in line.split(", ")}

@@ -7,11 +7,11 @@ import torch
 from PIL import Image
 from tests.data.small_tokenizer import save_tokenizer
 
+from okapi.config import ColumnSettings
 from okapi.data.formats import TableError
 from okapi.data.hugging_face import hugging_face_dataset
-from okapi.data.images import ImageError
+from okapi.data.images import ImageError, normalisation
 from okapi.data.picture_views import picture_views
-from okapi.data.table_dataset import ColumnSettings
 from okapi.data.task import Task
 
 datasets = pytest.importorskip("datasets")
@@ -78,7 +78,7 @@ def test_pictures_are_turned_as_exif_says_and_broken_ones_named():
         datasets.Dataset.from_dict({**pictures, "picture": encoded}, features=features), settings
     )
     torch.testing.assert_close(data.sample(3)[0], torch.from_numpy(np.rot90(pixels, -1).copy()) / 255)
-    assert data.views == picture_views(settings, *settings.normalisation)
+    assert data.views == picture_views(settings, *normalisation(settings))
     encoded[2] = {"bytes": b"nonsense", "path": None}
     with pytest.raises(ImageError, match=r"1 of 6 pictures cannot be used:\n  .*row 2, column 'picture' is no picture"):
         hugging_face_dataset(datasets.Dataset.from_dict({**pictures, "picture": encoded}, features=features), settings)

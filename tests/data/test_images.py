@@ -11,8 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from okapi.config import ImageSettings
 from okapi.data.cache import ArrayCache
-from okapi.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageError, ImageFiles, ImageSettings
+from okapi.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageError, ImageFiles
 
 PLAIN = ImageSettings(size=4, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 GREY = ImageSettings(size=4, colour="grey")

@@ -8,16 +8,16 @@ from tests.data.test_duplicates import scene
 from tests.data.test_images import bomb
 from tests.data.wilds.tiny import write_civilcomments, write_iwildcam, write_poverty
 
+from okapi.config import ImageFolderSettings, PovertySettings, TableSettings
 from okapi.data.arrays import from_arrays
 from okapi.data.dataset import Dataset
-from okapi.data.folders import FolderError, ImageFolderSettings
+from okapi.data.folders import FolderError
 from okapi.data.formats import TableError
 from okapi.data.inspection import inspect_dataset
 from okapi.data.recognition import Roles, recognise
-from okapi.data.table_dataset import TableSettings
 from okapi.data.task import Task
 from okapi.data.unchecked import unchecked_dataset
-from okapi.data.wilds.poverty import PovertySettings, SatelliteImages
+from okapi.data.wilds.poverty import SatelliteImages
 
 
 def inspected(path, near=6, **roles):

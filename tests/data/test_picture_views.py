@@ -12,14 +12,15 @@ from PIL import Image
 from scipy.ndimage import convolve
 from tests.data.wilds.tiny import write_iwildcam
 
+from okapi.config import ImageFolderSettings, ImageSettings, IWildCamSettings, TableSettings, ViewSettings
 from okapi.data.batches import Batches, batch_loader, view_generators
-from okapi.data.folders import ImageFolderSettings, image_folder_dataset
-from okapi.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, ImageSettings
-from okapi.data.picture_views import POOL, RandAugment, ViewSettings, picture_views, to_image, to_input
+from okapi.data.folders import image_folder_dataset
+from okapi.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, normalisation
+from okapi.data.picture_views import POOL, RandAugment, picture_views, to_image, to_input
 from okapi.data.sampling import Stream
-from okapi.data.table_dataset import TableSettings, table_dataset
+from okapi.data.table_dataset import table_dataset
 from okapi.data.views import Compose, Cutout, Flip
-from okapi.data.wilds.iwildcam import IWildCamSettings, iwildcam_dataset
+from okapi.data.wilds.iwildcam import iwildcam_dataset
 
 SIZE = 32
 MEAN, STD = (torch.tensor(values)[:, None, None] for values in (IMAGENET_MEAN, IMAGENET_STD))
@@ -192,7 +193,7 @@ def test_every_operation_is_drawn_as_often_as_any_other():
 
 def views_of(colour: str = "rgb", **changes):
     settings = ImageSettings(size=SIZE, colour=colour, **changes)
-    return picture_views(settings, *settings.normalisation)
+    return picture_views(settings, *normalisation(settings))
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["rgb", "grey"]), st.sampled_from([torch.float32, torch.float64]))
@@ -230,9 +231,9 @@ def test_cutout_paints_the_colour_of_wilds_whatever_the_units(monkeypatch):
     monkeypatch.setattr("okapi.data.picture_views.POOL", (operation("identity"),))
     for changes in ({}, {"mean": (0.1, 0.2, 0.3), "std": (2.0, 3.0, 4.0)}):
         settings = ImageSettings(size=SIZE, **changes)
-        mean, std = (torch.tensor(values)[:, None, None] for values in settings.normalisation)
+        mean, std = (torch.tensor(values)[:, None, None] for values in normalisation(settings))
         black = to_input(Image.new("RGB", (SIZE, SIZE)), mean, std)
-        view = picture_views(settings, *settings.normalisation).strong(black, np.random.default_rng(1))
+        view = picture_views(settings, *normalisation(settings)).strong(black, np.random.default_rng(1))
         colours = ((view * std + mean) * 255).round().reshape(3, -1).T.unique(dim=0)
         assert colours.tolist() == [[0, 0, 0], [125, 123, 114]]
     grey_view = views_of("grey").strong(torch.zeros(1, SIZE, SIZE), np.random.default_rng(1))

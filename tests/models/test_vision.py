@@ -9,7 +9,8 @@ from tests.models.tiny import TEXT, VISION, save
 from torch import nn
 from transformers import AutoConfig, AutoModel, ViTForImageClassification
 
-from okapi.models import VisionBackbone, VisionSettings, build, untrained
+from okapi.config import VisionSettings
+from okapi.models import VisionBackbone, build, untrained
 from okapi.models.vision import BACKBONES, WEIGHTS
 
 

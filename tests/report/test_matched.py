@@ -12,7 +12,8 @@ from tests.training import small_data
 from tests.training.small_data import Recorded
 
 from okapi.algorithms import OkapiPlus
-from okapi.data.text import Texts, TokenSettings
+from okapi.config import TokenSettings
+from okapi.data.text import Texts
 from okapi.matching import CaliperMatcher, caliper_nn
 from okapi.matching.centring import centred
 from okapi.models import MLP, Network

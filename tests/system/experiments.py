@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from okapi.training import Config, read_config
+from okapi.config import Config, read_config
 
 PROJECT = Path(__file__).parents[2]
 CONFIGS = PROJECT / "configs"

@@ -15,8 +15,9 @@ from tests.system.experiments import ALL, CONFIGS, PROJECT, TEXTS, Overrides, co
 from tests.system.test_configs import VARIANTS
 
 from okapi.cli import main
+from okapi.config import make_config
 from okapi.data.wilds import poverty
-from okapi.training import make_config, rehearse, train
+from okapi.training import rehearse, train
 
 FEW = {
     "training.labelled_batch": 2,

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from okapi.cli import main
+from okapi.config import make_config
+from okapi.evaluation import Diagnosis, diagnose
 from okapi.evaluation.diagnosis import Diagnosis, diagnose
 from okapi.report.diagnosis_page import diagnosis_page
-from okapi.training import make_config
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

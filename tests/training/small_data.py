@@ -1,15 +1,15 @@
 """A small data set of all six splits for tests, and a config for it."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
-from okapi.data.dataset import DATA, SPLITS, Dataset, Source
+from okapi.config import DATA_SETTINGS, Config, make_config
+from okapi.data.dataset import DATA, SPLITS, Dataset
 from okapi.data.task import Task
-from okapi.training import Config, make_config
 
 EACH = 12
 SPLIT = np.repeat(SPLITS, EACH)
@@ -39,7 +39,7 @@ class Recorded:
 
 @dataclass(frozen=True, kw_only=True)
 class SmallSettings:
-    name: ClassVar[str] = "small"
+    name: Literal["small"] = "small"
 
 
 def register(monkeypatch: pytest.MonkeyPatch, kind: str = "classification", **changes: Any) -> Dataset:
@@ -58,7 +58,8 @@ def register(monkeypatch: pytest.MonkeyPatch, kind: str = "classification", **ch
         **changes,
     }
     dataset = Dataset(**parts)
-    monkeypatch.setitem(DATA, "small", Source(SmallSettings, lambda settings: dataset))
+    monkeypatch.setitem(DATA_SETTINGS, "small", SmallSettings)
+    monkeypatch.setitem(DATA, "small", lambda settings: dataset)
     return dataset
 
 

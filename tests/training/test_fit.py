@@ -2,16 +2,17 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
+from okapi.config import DATA_SETTINGS, ConfigError, make_config
 from okapi.data.batches import Inputs
-from okapi.data.dataset import DATA, Dataset, Source
+from okapi.data.dataset import DATA, Dataset
 from okapi.data.task import Task
-from okapi.training import ConfigError, NotFiniteError, RunError, make_config, resume, train
+from okapi.training import NotFiniteError, RunError, resume, train
 from okapi.training.checkpoints import read_newest
 from okapi.training.devices import make_fabric
 from okapi.training.fit import fit
@@ -23,7 +24,7 @@ SPLIT = np.repeat(["train", "unlabelled", "id_val", "ood_val"], 12)
 
 @dataclass(frozen=True, kw_only=True)
 class OwnSettings:
-    name: ClassVar[str] = "own"
+    name: Literal["own"] = "own"
 
 
 @pytest.fixture
@@ -43,7 +44,8 @@ def own_data(monkeypatch):
             **changes,
         }
         parts["domain"] = torch.as_tensor(parts["domain"])
-        monkeypatch.setitem(DATA, "own", Source(OwnSettings, lambda settings: Dataset(**parts)))
+        monkeypatch.setitem(DATA_SETTINGS, "own", OwnSettings)
+        monkeypatch.setitem(DATA, "own", lambda settings: Dataset(**parts))
 
     return register
 

@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 from tests.data.wilds.tiny import write_poverty
 
+from okapi.config import Config, make_config
 from okapi.data.wilds.poverty import DOMAINS
-from okapi.training import Config, make_config, train
+from okapi.training import train
 from okapi.training.parts import build_batches, build_parts
 
 

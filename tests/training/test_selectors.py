@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file
 from tests.training.small_data import EACH, SPLIT, TEST_ROWS, Recorded, config, register
 
+from okapi.config import ConfigError, TrainingSettings
 from okapi.evaluation import LABEL_FREE
 from okapi.evaluation.label_free import entropy, match_quality
 from okapi.models import build
-from okapi.training import ConfigError, NotFiniteError, rehearse, resume, train
-from okapi.training.settings import TrainingSettings
+from okapi.training import NotFiniteError, rehearse, resume, train
 from okapi.training.summary import results_text
 
 CASES = [("classification", name) for name in LABEL_FREE] + [("multilabel", name) for name in LABEL_FREE]

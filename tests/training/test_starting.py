@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.training.small_data import register
 
-from okapi.models import MODELS
-from okapi.training import ConfigError, make_config, rehearse, resume, train
+from okapi.config import ConfigError, make_config
+from okapi.training import rehearse, resume, train
 from okapi.training.checkpoints import read_checkpoint
 from okapi.training.parts import build_parts
 from okapi.training.weights import sha256
@@ -45,7 +45,7 @@ def erm(monkeypatch, tmp_path):
 
 def test_network_and_momentum_encoder_start_from_the_weights_and_results_say_so(erm, tmp_path, monkeypatch):
     replaced = []
-    monkeypatch.setattr(MODELS["mlp"], "untrained", lambda self: replaced.append(self) or self, raising=False)
+    monkeypatch.setattr("okapi.training.parts.untrained", lambda settings: replaced.append(settings) or settings)
     chosen, weights = config(str(erm)), load_file(erm / "model.safetensors")
     algorithm = build_parts(chosen).algorithm
     assert len(replaced) == 1  # pretrained weights, which would be replaced, are not asked for

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import quote
 
+from okapi.config import Config, ConfigError, find_config, read_config
 from okapi.data.dataset import DATA
 from okapi.messages import listed
-from okapi.training import Config, ConfigError, read_config
-from okapi.training.built_in import find_config
 
 Axis: TypeAlias = Literal["target", "fold"]
 
@@ -87,7 +86,7 @@ class Grid:
                 if not hasattr(config.data, KEYS[self.axis]):
                     raise ConfigError(
                         f"{self.axis}s need a data set with the key data.{KEYS[self.axis]}, {method} is on "
-                        f"{config.names['data']}, which has none"
+                        f"{config.data.name}, which has none"
                     )
 
     def cells(self) -> list[Cell]:
@@ -113,7 +112,7 @@ class Grid:
             path = str(needed.below(out))
             if needed.is_start:
                 config = replace(config, training=replace(config.training, start_from=path))
-            if config.names["algorithm"] == "offline_okapi":
+            if config.algorithm.name == "offline_okapi":
                 config = replace(config, algorithm=replace(config.algorithm, erm_run=path))
         return config
 
@@ -123,9 +122,9 @@ class Grid:
             return None
         if self.start:
             return replace(cell, method=next(iter(self.start)), is_start=True)
-        if self.methods[cell.method].names["algorithm"] != "offline_okapi":
+        if self.methods[cell.method].algorithm.name != "offline_okapi":
             return None
-        plain = [name for name, config in self.methods.items() if config.names["algorithm"] == "erm"]
+        plain = [name for name, config in self.methods.items() if config.algorithm.name == "erm"]
         best = self.reference if self.reference in plain else next(iter(plain), None)
         return replace(cell, method=best) if best else None
 
@@ -215,8 +214,8 @@ def find_start(configs: Sequence[Path], name: str) -> dict[str, Path]:
 def find_targets(config: Config) -> tuple[str, ...]:
     """Return the domains of a config's data set that can be held out: all but those that are for validation."""
     if not hasattr(config.data, KEYS["target"]):
-        raise ConfigError(f"targets need a data set with the key data.held_out, {config.names['data']} has none")
-    dataset = DATA[config.names["data"]].build(config.data)
+        raise ConfigError(f"targets need a data set with the key data.held_out, {config.data.name} has none")
+    dataset = DATA[config.data.name](config.data)
     apart = getattr(config.data, "validation", ())
     apart = (apart,) if isinstance(apart, str) else tuple(apart)
     return tuple(name for name in dataset.domain_names if name not in apart)

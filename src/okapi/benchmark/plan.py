@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 from okapi import __version__
 from okapi.benchmark.grid import KEYS, Grid
+from okapi.config import Config, differences, make_config
 from okapi.files import write_json
-from okapi.training import Config, make_config
-from okapi.training.config import differences
 
 FORMAT = 1
 T = TypeVar("T")

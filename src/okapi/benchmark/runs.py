@@ -13,9 +13,8 @@ import yaml
 
 from okapi.benchmark.grid import Cell, Grid
 from okapi.benchmark.worker import is_tested
+from okapi.config import MAY_CHANGE, Config, differences, read_config
 from okapi.files import write_json
-from okapi.training import Config, read_config
-from okapi.training.config import MAY_CHANGE, differences
 from okapi.training.finished import read_results
 from okapi.training.run_directory import RunDirectory
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from okapi.benchmark.energy import Tracking, measured
+from okapi.config import make_config
 from okapi.files import write_json
-from okapi.training import RunError, make_config, resume, train
+from okapi.training import RunError, resume, train
 from okapi.training.devices import is_first
 from okapi.training.evaluating import TESTS, Evaluator
 from okapi.training.finished import changing_results, read_results

@@ -39,7 +39,7 @@ def _settings(chosen: Namespace) -> Any:
     """Return the settings that a config's section data has, or that fit a file or a folder."""
     given = {name: chosen[name] for name in _ROLES if chosen[name]}
     if _is_config(chosen.file):
-        from okapi.training import read_config
+        from okapi.config import read_config
 
         if given:
             option = f"--{next(iter(given)).replace('_', '-')}"

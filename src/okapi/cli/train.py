@@ -17,6 +17,7 @@ def _train(chosen: Namespace) -> None:
     if chosen.config is not None and chosen.out is None and not chosen.dry_run:
         raise ValueError("--out is missing: the directory for the run. See okapi train --help")
     from okapi import training
+    from okapi.config import read_config
     from okapi.training.devices import is_first
     from okapi.training.summary import rehearsal_text, results_text
 
@@ -27,9 +28,9 @@ def _train(chosen: Namespace) -> None:
         results = training.resume(chosen.resume, overrides)
         text = f"{chosen.resume} is finished already" if results is None else results_text(results, chosen.resume)
     elif chosen.dry_run:
-        text = rehearsal_text(training.rehearse(training.read_config(chosen.config, overrides)))
+        text = rehearsal_text(training.rehearse(read_config(chosen.config, overrides)))
     else:
-        text = results_text(training.train(training.read_config(chosen.config, overrides), chosen.out), chosen.out)
+        text = results_text(training.train(read_config(chosen.config, overrides), chosen.out), chosen.out)
     if is_first():
         print(text)
 
@@ -62,7 +63,7 @@ def _train_parser() -> ArgumentParser:
 
 
 def _training_keys() -> str:
-    from okapi.training.settings import TrainingSettings
+    from okapi.config import TrainingSettings
 
     explained = cleandoc(TrainingSettings.__doc__ or "").partition("----------\n")[2]
     return indent(explained, "  ")

@@ -180,6 +180,7 @@ class OkapiSettings:
         in the paper, or for one.
     """
 
+    name: Literal["okapi"] = "okapi"
     matching: MatchingSettings = field(default_factory=MatchingSettings)
     scorer: ScorerSettings = field(default_factory=ScorerSettings)
     momentum: MomentumSettings = field(default_factory=lambda: MomentumSettings(start=0.996, end=1.0))
@@ -220,6 +221,7 @@ class OkapiPlusSettings:
         Share of the training over which the weights rise from 0.
     """
 
+    name: Literal["okapi_plus"] = "okapi_plus"
     matching: PrognosticMatchingSettings = field(default_factory=PrognosticMatchingSettings)
     pseudo_labels: PseudoLabelSettings = field(default_factory=PseudoLabelSettings)
     momentum: MomentumSettings = field(default_factory=MomentumSettings)
@@ -240,6 +242,8 @@ class OkapiPlusSettings:
 class ERMSettings:
     """Empirical risk minimisation has nothing to set."""
 
+    name: Literal["erm"] = "erm"
+
 
 @dataclass(frozen=True, kw_only=True)
 class FixMatchSettings:
@@ -253,6 +257,7 @@ class FixMatchSettings:
         Of the unsupervised loss.
     """
 
+    name: Literal["fixmatch"] = "fixmatch"
     threshold: float = 0.95
     weight: float = 1.0
 
@@ -281,6 +286,7 @@ class OfflineOkapiSettings:
         Share of the training over which the weight rises from 0.
     """
 
+    name: Literal["offline_okapi"] = "offline_okapi"
     erm_run: str | None = None
     matching: MatchingSettings = field(default_factory=lambda: MatchingSettings(k=1, std_caliper=0.6))
     temperature: float = 0.7
@@ -299,6 +305,12 @@ class OfflineOkapiSettings:
         _check_choice("domain", self.domain, ("binary", "label"))
         _check_weight(self.weight)
         _check_shares(self, ("warm_up",))
+
+
+ALGORITHM_SETTINGS: dict[str, type] = {
+    kind.name: kind for kind in (ERMSettings, FixMatchSettings, OkapiSettings, OkapiPlusSettings, OfflineOkapiSettings)
+}
+"""What settings the section ``algorithm`` has, by its ``name``."""
 
 
 def _is_number(value: Any) -> bool:

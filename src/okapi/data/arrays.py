@@ -3,18 +3,19 @@
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import degrees
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from okapi.config import ArraysSettings, Kind, names_of
 from okapi.data.formats import TableError
-from okapi.data.splits import Splits, SplitSettings, by_column, names_of, warn_of_seen_domains
-from okapi.data.task import Kind, Task
+from okapi.data.splits import Splits, by_column, divide, warn_of_seen_domains
+from okapi.data.task import Task
 from okapi.data.views import Affine, Compose, Noise, Transform, Views
 from okapi.messages import listed
 
@@ -22,75 +23,6 @@ if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset
 
 _ROLES = ("inputs", "target", "domain", "split", "ids")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArraysSettings(SplitSettings):
-    """Arrays or embeddings of your own, in one file that ``numpy.savez`` wrote; other keys are those of SplitSettings.
-
-    Parameters
-    ----------
-    path : str
-        The npz file.
-    inputs : str
-        Name of the array of inputs, (n, ...), numbers; they are taken as float32.
-    target : str
-        Name of the targets: (n,) classes, from 0 or by name; (n,) or (n, D) numbers; or (n, C) of 0 and 1. Of an
-        unlabelled sample -1, an empty name or NaN will do.
-    domain : str
-        Name of the domains: (n,) numbers or str; or (n, S), bool, for samples of several domains.
-    domains : str or tuple of str
-        Which domains take part; by default all.
-    split : str, or null
-        Name of the splits, (n,) of str: train, unlabelled, id_val, ood_val, id_test or ood_test. null: they come of
-        held_out, validation and the shares.
-    ids : str, optional
-        Name of an array (n,) by whose values samples are called.
-    group : str or tuple of str
-        Name or names of arrays (n,): where splits are drawn, samples that agree in them are not torn apart, such as
-        those of one place.
-    task : {"classification", "regression", "multilabel"}
-    outputs : int, optional
-        How many classes there are; by default the largest target and one, or as many as have names.
-    scale : {"unit"}, or null
-        "unit": all inputs are divided by one number, the root mean square of those of train. Features are never scaled
-        one by one: that blows up the ones that say least.
-    centre : {"domain"}, or null
-        "domain": of all inputs the mean of their domain is taken away, over its samples in train and unlabelled; of a
-        domain that has none there, the mean of all of these. What a domain's samples have in common is then gone, such
-        as the style of drawings from their features. Not for numbers that differ between domains as a whole.
-    train_noise, strong_noise : float
-        Standard deviation of the noise that is added to all training samples and to the strong view.
-    train_warp, strong_warp : float
-        How far pictures (channels, H, W) are distorted, at most: by 0.2 they grow or shrink by that share, move by half
-        of it along each side and turn and lean by half of it in radians.
-    """
-
-    name: ClassVar[str] = "arrays"
-    path: str
-    inputs: str = "x"
-    target: str = "y"
-    domain: str = "domain"
-    domains: str | tuple[str, ...] = ()
-    split: str | None = "split"
-    ids: str | None = None
-    group: str | tuple[str, ...] = ()
-    task: Kind = "classification"
-    outputs: int | None = None
-    scale: Literal["unit"] | None = None
-    centre: Literal["domain"] | None = None
-    train_noise: float = 0.0
-    strong_noise: float = 0.0
-    train_warp: float = 0.0
-    strong_warp: float = 0.0
-
-    def __post_init__(self) -> None:
-        SplitSettings.__post_init__(self)
-        for name in ("train_warp", "strong_warp"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
-        if self.split is not None and (self.held_out or self.validation or self.group):
-            raise ValueError("split names an array, so held_out, validation and group must be empty; or set it to null")
 
 
 def arrays_dataset(settings: ArraysSettings) -> "Dataset":
@@ -250,7 +182,8 @@ def _split(
         raise TableError(f"{called['domain']} holds sets of domains: splits cannot be drawn by them, name an array")
     groups = [_units(called[role], array) for role, array in arrays.items() if role.startswith("group ")]
     try:
-        return settings.divide(
+        return divide(
+            settings,
             arrays["domain"].astype(np.str_),
             labelled=labelled,
             classes=arrays["target"] if settings.task == "classification" else None,

@@ -3,23 +3,23 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from okapi.data.arrays import ArraysSettings, arrays_dataset
+from okapi.data.arrays import arrays_dataset
 from okapi.data.batches import Inputs, take
-from okapi.data.folders import ImageFolderSettings, image_folder_dataset
-from okapi.data.sites import SitesSettings, sites_dataset
-from okapi.data.table_dataset import TableSettings, table_dataset
+from okapi.data.folders import image_folder_dataset
+from okapi.data.sites import sites_dataset
+from okapi.data.table_dataset import table_dataset
 from okapi.data.task import Task
 from okapi.data.views import Views
-from okapi.data.wilds.civilcomments import CivilCommentsSettings, civilcomments_dataset
-from okapi.data.wilds.iwildcam import IWildCamSettings, iwildcam_dataset
-from okapi.data.wilds.poverty import PovertySettings, poverty_dataset
+from okapi.data.wilds.civilcomments import civilcomments_dataset
+from okapi.data.wilds.iwildcam import iwildcam_dataset
+from okapi.data.wilds.poverty import poverty_dataset
 from okapi.messages import listed
 
 SPLITS = ("train", "unlabelled", "id_val", "ood_val", "id_test", "ood_test")
@@ -206,22 +206,16 @@ class Dataset:
             )
 
 
-class Source(NamedTuple):
-    """A kind of data set that a configuration may name: its settings, and what builds it from them."""
-
-    settings: type
-    build: Callable[[Any], Dataset]
-
-
-DATA: dict[str, Source] = {
-    "sites": Source(SitesSettings, sites_dataset),
-    "arrays": Source(ArraysSettings, arrays_dataset),
-    "image_folder": Source(ImageFolderSettings, image_folder_dataset),
-    "table": Source(TableSettings, table_dataset),
-    "iwildcam": Source(IWildCamSettings, iwildcam_dataset),
-    "poverty": Source(PovertySettings, poverty_dataset),
-    "civilcomments": Source(CivilCommentsSettings, civilcomments_dataset),
+DATA: dict[str, Callable[[Any], Dataset]] = {
+    "sites": sites_dataset,
+    "arrays": arrays_dataset,
+    "image_folder": image_folder_dataset,
+    "table": table_dataset,
+    "iwildcam": iwildcam_dataset,
+    "poverty": poverty_dataset,
+    "civilcomments": civilcomments_dataset,
 }
+"""What builds a data set from settings of that ``name``."""
 
 
 def _shape(sample: Inputs) -> Any:

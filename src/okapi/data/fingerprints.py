@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from okapi.config import ImageSettings
 from okapi.data.cache import in_threads
 from okapi.data.dataset import Dataset
 from okapi.data.duplicates import SIDE, perceptual_hash
-from okapi.data.images import ImageError, ImageSettings, Pictures, to_pixels
+from okapi.data.images import ImageError, Pictures, to_pixels
 from okapi.data.text import Texts
 from okapi.data.wilds.poverty import SatelliteImages
 

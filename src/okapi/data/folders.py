@@ -2,16 +2,16 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from okapi.data.images import SUFFIXES, ImageFiles, ImageSettings
+from okapi.config import ImageFolderSettings, names_of
+from okapi.data.images import SUFFIXES, ImageFiles, normalisation
 from okapi.data.picture_views import picture_views
-from okapi.data.splits import SplitSettings, names_of, unseen_classes
+from okapi.data.splits import divide, unseen_classes
 from okapi.data.task import Task
 from okapi.messages import listed
 
@@ -27,27 +27,6 @@ class FolderError(ValueError):
     """A folder that does not look as it must; the message says what is missing and how it must look."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageFolderSettings(ImageSettings, SplitSettings):
-    """Pictures in folders by domain and class; other keys are those of ImageSettings and SplitSettings.
-
-    Parameters
-    ----------
-    root : str
-        The folder of the domains.
-    domains : str or tuple of str
-        Which of its folders are domains; by default all.
-    """
-
-    name: ClassVar[str] = "image_folder"
-    root: str
-    domains: str | tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        ImageSettings.__post_init__(self)
-        SplitSettings.__post_init__(self)
-
-
 def image_folder_dataset(settings: ImageFolderSettings) -> "Dataset":
     """Return the data set of an image folder; a sample's id is its path from the root."""
     from okapi.data.dataset import Dataset
@@ -61,7 +40,7 @@ def image_folder_dataset(settings: ImageFolderSettings) -> "Dataset":
     number = {name: row for row, name in enumerate(class_names)}
     target = np.array([-1 if picture.label is None else number[picture.label] for picture in found])
     domain_names, domain = np.unique([picture.domain for picture in found], return_inverse=True)
-    split = settings.divide(domain_names[domain], labelled=target >= 0, classes=target)
+    split = divide(settings, domain_names[domain], labelled=target >= 0, classes=target)
     if (unseen := unseen_classes(target, split)).any():
         row = int(unseen.argmax())
         raise FolderError(
@@ -77,7 +56,7 @@ def image_folder_dataset(settings: ImageFolderSettings) -> "Dataset":
         task=Task("classification", len(class_names)),
         domain_names=tuple(domain_names.tolist()),
         ids=names,
-        views=picture_views(settings, *settings.normalisation),
+        views=picture_views(settings, *normalisation(settings)),
         class_names=tuple(class_names),
     )
 

@@ -8,11 +8,11 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from okapi.config import ColumnSettings, ImageSettings, names_of
 from okapi.data.columns import check_names
 from okapi.data.formats import TableError
-from okapi.data.images import ImageSettings, Pictures
-from okapi.data.splits import names_of
-from okapi.data.table_dataset import ColumnSettings, Inputs, TableRows, check_features
+from okapi.data.images import Pictures
+from okapi.data.table_dataset import Inputs, TableRows, check_features, label_columns
 from okapi.data.text import Texts
 from okapi.messages import listed
 
@@ -50,7 +50,7 @@ def hugging_face_dataset(
     elif split_names is not None:
         raise ValueError("split_names are of a mapping of data sets, got them for a single one")
     inputs = [*names_of(settings.features), *(name for name in (settings.image, settings.text) if name is not None)]
-    check_names(_SOURCE, data.column_names, [*settings.label_columns(), *inputs])
+    check_names(_SOURCE, data.column_names, [*label_columns(settings), *inputs])
     if not len(data):
         raise TableError(f"{_SOURCE} has no rows")
     rows = TableRows(_frame(data, settings), settings, _SOURCE, first=0)
@@ -108,7 +108,7 @@ def _joined(parts: Mapping[str, Any], column: str | None, names: Mapping[str, st
 
 def _frame(data: Any, settings: ColumnSettings) -> pd.DataFrame:
     """Return the columns of labels and text; classes by their names."""
-    wanted = [*settings.label_columns(), *([settings.text] if settings.text is not None else [])]
+    wanted = [*label_columns(settings), *([settings.text] if settings.text is not None else [])]
     frame: pd.DataFrame = data.select_columns(wanted).to_pandas()
     for name in wanted:
         class_names = getattr(data.features[name], "names", None)

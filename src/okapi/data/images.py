@@ -5,10 +5,9 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, get_args
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,19 +15,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from okapi.config import ImageSettings, Verify
 from okapi.data.cache import ArrayCache, in_threads
 from okapi.data.paths import leads_out, missing_files
-from okapi.data.picture_views import ViewSettings
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-Fit: TypeAlias = Literal["squash", "crop"]
-Colour: TypeAlias = Literal["rgb", "grey"]
-Verify: TypeAlias = Literal["exists", "headers", "pixels"]
 Pixels: TypeAlias = NDArray[np.uint8] | NDArray[np.uint16]
 
-_CHANNELS = {"rgb": 3, "grey": 1}
 _FORMAT = 1  # of the cache: another number where the same files and settings would give other pixels
 _NAMED = 12  # broken pictures that an error names
 _QUICK = 20_000  # so many headers are read before anybody asks what takes so long
@@ -38,64 +33,10 @@ class ImageError(ValueError):
     """Pictures that cannot be used; the message names the files."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageSettings(ViewSettings):
-    """How pictures become inputs; other keys are those of ViewSettings.
-
-    Pictures are turned as their EXIF data says. What is transparent is white, a palette is looked up, 16-bit greys are
-    divided by 65,535 and all else by 255.
-
-    Parameters
-    ----------
-    size : int
-        Height and width of an input, in pixels.
-    fit : {"squash", "crop"}
-        What becomes of a picture that is not square: "squash" scales both sides to ``size``; "crop" scales the shorter
-        one and cuts out the middle.
-    colour : {"rgb", "grey"}
-        Three channels or one, whatever the file has.
-    mean, std : tuple of float, optional
-        One number a channel: an input is (pixels - mean) / std, pixels being in [0, 1]. By default ImageNet's for
-        "rgb"; 0 and 1 for "grey".
-    verify : {"exists", "headers", "pixels"}
-        What is checked of every file at the start: that it is there; that it begins as a picture of a sane size does;
-        or that all of it can be decoded, which takes as long as a pass over the data.
-    cache : str, optional
-        Folder for a file of all pictures at ``size``, which is built once, decoding all, and then mapped into memory.
-    """
-
-    size: int = 224
-    fit: Fit = "squash"
-    colour: Colour = "rgb"
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    verify: Verify = "headers"
-    cache: str | None = None
-
-    def __post_init__(self) -> None:
-        ViewSettings.__post_init__(self)
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, got {self.size}")
-        for name, kind in (("fit", Fit), ("colour", Colour), ("verify", Verify)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
-        for name in ("mean", "std"):
-            value = getattr(self, name)
-            if value is not None and len(value) != self.channels:
-                raise ValueError(f"{name} must have {self.channels} numbers for {self.colour}, got {len(value)}")
-        if self.std is not None and min(self.std) <= 0:
-            raise ValueError(f"std must be greater than 0, got {min(self.std)}")
-
-    @property
-    def channels(self) -> int:
-        """How many channels an input has."""
-        return _CHANNELS[self.colour]
-
-    @property
-    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The mean and the standard deviation by which pixels in [0, 1] are normalised."""
-        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if self.colour == "rgb" else ((0.0,), (1.0,))
-        return self.mean or mean, self.std or std
+def normalisation(settings: ImageSettings) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and the standard deviation by which pixels in [0, 1] are normalised."""
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if settings.colour == "rgb" else ((0.0,), (1.0,))
+    return settings.mean or mean, settings.std or std
 
 
 class Pictures(ABC):
@@ -109,7 +50,7 @@ class Pictures(ABC):
     def __init__(self, settings: ImageSettings) -> None:
         self.settings = settings
         self._mean, self._std = (
-            torch.tensor(part, dtype=torch.float32)[:, None, None] for part in settings.normalisation
+            torch.tensor(part, dtype=torch.float32)[:, None, None] for part in normalisation(settings)
         )
 
     @abstractmethod

@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
+from okapi.config import ViewSettings
 from okapi.data.views import Compose, Cutout, Flip, Transform, Views
-
-View: TypeAlias = Literal["none", "weak", "strong"]
 
 # What the views are made of, the pool of RandAugment with its bounds, that every operation is drawn with replacement,
 # and the colour and size of Cutout: p-lambda/wilds, examples/transforms.py and
@@ -23,28 +22,10 @@ _CUTOUT = (125 / 255, 123 / 255, 114 / 255)
 _LUMA = (0.299, 0.587, 0.114)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ViewSettings:
-    """Which views of pictures are trained on.
-
-    Parameters
-    ----------
-    labelled_view, unlabelled_view : {"none", "weak", "strong"}
-        How labelled and how unlabelled pictures are distorted. FixMatch's second view is the strong one in any case.
-    """
-
-    labelled_view: View = "weak"
-    unlabelled_view: View = "weak"
-
-    def __post_init__(self) -> None:
-        for name in ("labelled_view", "unlabelled_view"):
-            if getattr(self, name) not in get_args(View):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(View))}, got {getattr(self, name)!r}")
-
-    def choose(self, *, weak: Transform, strong: Transform) -> Views:
-        """Return the views of both pools, given what weak and strong ones are."""
-        made = {"none": None, "weak": weak, "strong": strong}
-        return Views(labelled=made[self.labelled_view], unlabelled=made[self.unlabelled_view], strong=strong)
+def choose_views(settings: ViewSettings, *, weak: Transform, strong: Transform) -> Views:
+    """Return the views of both pools, given what weak and strong ones are."""
+    made = {"none": None, "weak": weak, "strong": strong}
+    return Views(labelled=made[settings.labelled_view], unlabelled=made[settings.unlabelled_view], strong=strong)
 
 
 def picture_views(settings: ViewSettings, mean: tuple[float, ...], std: tuple[float, ...]) -> Views:
@@ -54,7 +35,7 @@ def picture_views(settings: ViewSettings, mean: tuple[float, ...], std: tuple[fl
     """
     colour = _CUTOUT if len(mean) == 3 else (float(np.dot(_CUTOUT, _LUMA)),)
     fill = tuple((value - middle) / spread for value, middle, spread in zip(colour, mean, std, strict=True))
-    return settings.choose(weak=Flip(), strong=Compose((Flip(), RandAugment(mean, std), Cutout(0.5, fill))))
+    return choose_views(settings, weak=Flip(), strong=Compose((Flip(), RandAugment(mean, std), Cutout(0.5, fill))))
 
 
 @dataclass(frozen=True)

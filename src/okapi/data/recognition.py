@@ -7,12 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from okapi.data.arrays import ArraysSettings
+from okapi.config import (
+    ArraysSettings,
+    CivilCommentsSettings,
+    ImageFolderSettings,
+    IWildCamSettings,
+    Kind,
+    PovertySettings,
+    TableSettings,
+)
 from okapi.data.columns import check_names, fractions, missing, read_labels
-from okapi.data.folders import FolderError, ImageFolderSettings
+from okapi.data.folders import FolderError
 from okapi.data.formats import Source, TableError, open_source
-from okapi.data.table_dataset import TableSettings
-from okapi.data.task import Kind
 from okapi.data.wilds import civilcomments, iwildcam, poverty
 from okapi.messages import listed
 
@@ -74,12 +80,12 @@ def _folder(path: Path, roles: Roles) -> Any:
     known: dict[str, tuple[str, Callable[[bool], Any]]] = {
         iwildcam.LABELLED: (
             iwildcam.UNLABELLED,
-            lambda more: iwildcam.IWildCamSettings(root=str(path), unlabelled=more),
+            lambda more: IWildCamSettings(root=str(path), unlabelled=more),
         ),
-        poverty.LABELLED: (poverty.UNLABELLED, lambda more: poverty.PovertySettings(root=str(path))),
+        poverty.LABELLED: (poverty.UNLABELLED, lambda more: PovertySettings(root=str(path))),
         civilcomments.LABELLED: (
             civilcomments.UNLABELLED,
-            lambda more: civilcomments.CivilCommentsSettings(root=str(path), unlabelled=more),
+            lambda more: CivilCommentsSettings(root=str(path), unlabelled=more),
         ),
     }
     absolute = path.absolute()

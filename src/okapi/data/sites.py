@@ -1,10 +1,12 @@
 """The built-in data set: handwritten digits as photographed at 24 sites, no two of which look alike."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from okapi.config import SitesSettings
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset
@@ -27,41 +29,6 @@ ROLES = {  # split: (whose sites, share of the digits, pictures at each site)
     "ood_val": ("validation", 0.1, 200),
     "ood_test": ("test", 0.1, 300),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class SitesSettings:
-    """The built-in data set for training: learn from the labels of six sites, and predict at three never seen before.
-
-    A stand-in for camera traps: scikit-learn's digits, 7,500 pictures of them. Twelve sites more are unlabelled, three
-    are for validation. What a site sees, its light, contrast, blur, how near things are and which are frequent there is
-    its own. Each digit is used in one split only, so that no stroke of the pen is learnt and asked for.
-
-    The default difficulty was fixed by the numbers of ERM alone, before another method was run on these data, as the
-    least of 0.75, 1, 1.25 and 1.5 at which ERM loses 15 points from id_test to ood_test (``benchmarks/sites.py``).
-
-    Parameters
-    ----------
-    seed : int
-        Of the sites, the pictures and the splits.
-    difficulty : float, 0 or more
-        How far sites are apart in all of this; at 0 they are alike.
-    target_unlabelled : bool
-        Whether there are unlabelled pictures, of other digits, of the ood_test sites too. By default those are new when
-        the model is tested, as those of iWildCam are.
-    fully_labelled : bool
-        Whether the unlabelled pictures join train with their labels: what could be reached if somebody labelled them.
-    """
-
-    name: ClassVar[str] = "sites"
-    seed: int = 0
-    difficulty: float = 1.25
-    target_unlabelled: bool = False
-    fully_labelled: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.difficulty < float("inf"):
-            raise ValueError(f"difficulty must be a number, 0 or more, got {self.difficulty}")
 
 
 def sites_dataset(settings: SitesSettings | None = None) -> "Dataset":

@@ -2,12 +2,12 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from okapi.config import SplitSettings, names_of
 from okapi.messages import did_you_mean, listed
 
 Splits = NDArray[np.str_]
@@ -20,74 +20,31 @@ class SeenDomainWarning(UserWarning):
     """A domain that is to tell how a model does elsewhere is one that it was trained on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitSettings:
-    """How samples are split by their domains, where no column says it.
-
-    Parameters
-    ----------
-    held_out : str or tuple of str
-        Domain or domains to predict at: a part of each is unlabelled, the rest is ood_test.
-    validation : str or tuple of str
-        Domain or domains that are ood_val. All that is neither held out nor validation is the source.
-    unlabelled : float
-        Share of a held-out domain that is unlabelled.
-    id_val, id_test : float
-        Shares of the source that are id_val and id_test; the rest is train.
-    split_seed : int
-        By which shares are drawn.
-    fully_labelled : bool
-        Whether unlabelled samples join train with their labels: what could be reached if somebody labelled them.
-    """
-
-    held_out: str | tuple[str, ...] = ()
-    validation: str | tuple[str, ...] = ()
-    unlabelled: float = 0.5
-    id_val: float = 0.2
-    id_test: float = 0.0
-    split_seed: int = 0
-    fully_labelled: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("unlabelled", "id_val", "id_test"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
-        if self.id_val + self.id_test >= 1:
-            both = f"{self.id_val} and {self.id_test}"
-            raise ValueError(f"id_val and id_test must leave something to train on, got {both}")
-        if self.split_seed < 0:
-            raise ValueError(f"split_seed must be 0 or more, got {self.split_seed}")
-
-    def divide(
-        self,
-        domain: ArrayLike,
-        *,
-        labelled: ArrayLike | None = None,
-        classes: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Splits:
-        """Return the split of each sample, by ``by_held_out``."""
-        split = by_held_out(
-            domain,
-            held_out=names_of(self.held_out),
-            validation=names_of(self.validation),
-            unlabelled=self.unlabelled,
-            id_val=self.id_val,
-            id_test=self.id_test,
-            seed=self.split_seed,
-            labelled=labelled,
-            classes=classes,
-            groups=groups,
-        )
-        if self.fully_labelled:
-            known = np.ones(len(split), dtype=bool) if labelled is None else np.asarray(labelled)
-            split[known & (split == "unlabelled")] = "train"
-        return split
-
-
-def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name or several as several."""
-    return (value,) if isinstance(value, str) else tuple(value)
+def divide(
+    settings: SplitSettings,
+    domain: ArrayLike,
+    *,
+    labelled: ArrayLike | None = None,
+    classes: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+) -> Splits:
+    """Return the split of each sample as settings say, by ``by_held_out``."""
+    split = by_held_out(
+        domain,
+        held_out=names_of(settings.held_out),
+        validation=names_of(settings.validation),
+        unlabelled=settings.unlabelled,
+        id_val=settings.id_val,
+        id_test=settings.id_test,
+        seed=settings.split_seed,
+        labelled=labelled,
+        classes=classes,
+        groups=groups,
+    )
+    if settings.fully_labelled:
+        known = np.ones(len(split), dtype=bool) if labelled is None else np.asarray(labelled)
+        split[known & (split == "unlabelled")] = "train"
+    return split
 
 
 def by_column(values: ArrayLike) -> Splits:

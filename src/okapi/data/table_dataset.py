@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from okapi.config import ColumnSettings, TableSettings, names_of
 from okapi.data.arrays import simple_views
 from okapi.data.columns import (
     categories,
@@ -25,101 +25,18 @@ from okapi.data.columns import (
     to_truth,
 )
 from okapi.data.formats import Source, TableError, open_source
-from okapi.data.images import ImageFiles, ImageSettings, Pictures
+from okapi.data.images import ImageFiles, Pictures, normalisation
 from okapi.data.paths import leads_out
 from okapi.data.picture_views import picture_views
-from okapi.data.splits import Splits, SplitSettings, by_column, names_of, unseen_classes, warn_of_seen_domains
-from okapi.data.task import Kind, Task
-from okapi.data.text import Texts, TokenSettings
+from okapi.data.splits import Splits, by_column, divide, unseen_classes, warn_of_seen_domains
+from okapi.data.task import Task
+from okapi.data.text import Texts
 from okapi.messages import listed
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset
 
 Inputs: TypeAlias = Tensor | Pictures | Texts
-Names: TypeAlias = str | tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
-    """Which column is what; other keys are those of ImageSettings, TokenSettings and SplitSettings.
-
-    Parameters
-    ----------
-    image : str, optional
-        Column of pictures: their paths.
-    text : str, optional
-        Column of texts.
-    features : str or tuple of str
-        Column or columns of numbers, or of lists of numbers. One of image, text and features must be given.
-    target : str or tuple of str
-        Column of classes, by number or by name, or of numbers; several columns for several numbers, or for labels of 0
-        and 1. It may be empty where a sample is unlabelled.
-    domain : str or tuple of str
-        Column that says where a sample comes from; or several, each of 0 and 1 and named after a domain, for samples of
-        several domains.
-    split : str, optional
-        Column of splits: train, unlabelled, id_val, ood_val, id_test or ood_test. Without it they come of held_out,
-        validation and the shares.
-    id : str, optional
-        Column of names that no two samples share.
-    group : str or tuple of str
-        Column or columns: samples that agree in them are not torn apart, such as pictures of one place.
-    task : {"classification", "regression", "multilabel"}
-    train_noise, strong_noise : float
-        Standard deviation of the noise that is added to all features in training and to their strong view.
-    """
-
-    image: str | None = None
-    text: str | None = None
-    features: Names = ()
-    target: Names = "target"
-    domain: Names = "domain"
-    split: str | None = None
-    id: str | None = None
-    group: Names = ()
-    task: Kind = "classification"
-    train_noise: float = 0.0
-    strong_noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        for part in (ImageSettings, TokenSettings, SplitSettings):
-            part.__post_init__(self)
-        given = [name for name in ("image", "text", "features") if getattr(self, name)]
-        if len(given) != 1:
-            raise ValueError(f"image, text or features must be given, one of them, got {' and '.join(given) or 'none'}")
-        if self.split is not None and (self.held_out or self.validation):
-            raise ValueError("split names a column, so held_out and validation must be empty")
-        if not names_of(self.target) or not names_of(self.domain):
-            raise ValueError(f"{'domain' if self.target else 'target'} must be given, got none")
-        if self.split is None and len(names_of(self.domain)) > 1:
-            raise ValueError("split must be given where samples have several domains, got none")
-        if self.task == "classification" and len(names_of(self.target)) > 1:
-            raise ValueError(f"target must be one column for classification, got {len(names_of(self.target))}")
-        if not self.features and (self.train_noise or self.strong_noise):
-            raise ValueError("train_noise and strong_noise are of features, got them for other inputs")
-
-    def label_columns(self) -> list[str]:
-        """Return the columns that are not inputs."""
-        single = [name for name in (self.split, self.id) if name is not None]
-        return list(dict.fromkeys([*names_of(self.target), *names_of(self.domain), *single, *names_of(self.group)]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableSettings(ColumnSettings):
-    """A table: CSV, parquet, or npz with an array for each column; other keys are those of ColumnSettings.
-
-    Parameters
-    ----------
-    path : str
-        The file: ``.csv``, ``.csv.gz``, ``.parquet`` or ``.npz``.
-    root : str, optional
-        Folder from which paths of pictures are taken and out of which none may lead; by default the table's.
-    """
-
-    name: ClassVar[str] = "table"
-    path: str
-    root: str | None = None
 
 
 def table_dataset(settings: TableSettings) -> "Dataset":
@@ -133,7 +50,7 @@ def read_rows(settings: TableSettings) -> tuple[Source, "TableRows"]:
     path = Path(settings.path)
     source = open_source(path)
     read = [name for name in (settings.image, settings.text) if name is not None]
-    wanted = [*settings.label_columns(), *read]
+    wanted = [*label_columns(settings), *read]
     check_names(str(path), source.columns, [*wanted, *names_of(settings.features)])
     frame = read_labels(source, wanted)
     if frame.empty:
@@ -141,6 +58,13 @@ def read_rows(settings: TableSettings) -> tuple[Source, "TableRows"]:
     rows = TableRows(frame, settings, str(path))
     rows.check()
     return source, rows
+
+
+def label_columns(settings: ColumnSettings) -> list[str]:
+    """Return the columns that are not inputs."""
+    single = [name for name in (settings.split, settings.id) if name is not None]
+    names = [*names_of(settings.target), *names_of(settings.domain), *single, *names_of(settings.group)]
+    return list(dict.fromkeys(names))
 
 
 class TableRows:
@@ -184,7 +108,7 @@ class TableRows:
         width = 1 if target.ndim == 1 else target.shape[1]
         views = simple_views((settings.train_noise, 0.0), (settings.strong_noise, 0.0))
         if settings.image is not None:
-            views = picture_views(settings, *settings.normalisation)
+            views = picture_views(settings, *normalisation(settings))
         dataset = Dataset(
             inputs=inputs,
             target=torch.from_numpy(target),
@@ -242,7 +166,8 @@ class TableRows:
             classes = None
             if settings.task == "classification":
                 classes = categories(self.frame[names_of(settings.target)[0]])[1]
-            return settings.divide(
+            return divide(
+                settings,
                 np.array(domain_names)[domain],
                 labelled=labelled,
                 classes=classes,

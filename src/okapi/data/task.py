@@ -1,12 +1,12 @@
 """What is to be predicted: one class of several, numbers, or any of several labels."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-Kind: TypeAlias = Literal["classification", "regression", "multilabel"]
+from okapi.config import Kind
 
 
 @dataclass(frozen=True)

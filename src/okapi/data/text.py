@@ -1,7 +1,6 @@
 """Texts: turned into tokens when they are asked for, by a tokeniser of the transformers library."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -10,28 +9,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from okapi.config import TokenSettings
 from okapi.hub import load
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenSettings:
-    """How texts become inputs.
-
-    Parameters
-    ----------
-    tokenizer : str
-        A folder that ``save_pretrained`` of a transformers tokeniser wrote, or the name of one that transformers has or
-        can fetch. None is loaded where it is empty: texts can then be read but not learnt from.
-    tokens : int
-        How many tokens an input has: a longer text is cut, a shorter one padded.
-    """
-
-    tokenizer: str = "distilbert-base-uncased"
-    tokens: int = 300
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise ValueError(f"tokens must be at least 1, got {self.tokens}")
 
 
 class Texts:

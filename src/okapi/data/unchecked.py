@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from okapi.config import TableSettings, Verify
 from okapi.data.dataset import DATA, Dataset
 from okapi.data.formats import Source
-from okapi.data.images import ImageFiles, Verify
+from okapi.data.images import ImageFiles
 from okapi.data.splits import SeenDomainWarning
-from okapi.data.table_dataset import Inputs, TableRows, TableSettings, picture_paths, read_rows, table_inputs
+from okapi.data.table_dataset import Inputs, TableRows, picture_paths, read_rows, table_inputs
 from okapi.data.text import Texts
 
 _UNCHECKED: dict[str, Any] = {"verify": "exists", "cache": None, "tokenizer": ""}
@@ -33,7 +34,7 @@ def unchecked_dataset(settings: Any) -> Dataset:
         if isinstance(settings, TableSettings):
             source, rows = read_rows(settings)
             return rows.dataset(_as_found(source, rows, settings))
-        return DATA[settings.name].build(settings)
+        return DATA[settings.name](settings)
 
 
 class FoundPictures(ImageFiles):

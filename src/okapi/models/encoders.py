@@ -1,11 +1,11 @@
 """Small encoders, trained from scratch: for arrays and embeddings, and for small images."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 from torch import Tensor, nn
+
+from okapi.config import CNNSettings, MLPSettings
 
 
 class MLP(nn.Module):
@@ -93,54 +93,17 @@ class SmallCNN(nn.Module):
         return encoding
 
 
-@dataclass(frozen=True, kw_only=True)
-class MLPSettings:
-    """A multi-layer perceptron, for arrays and embeddings; its input is as wide as the data.
-
-    Parameters
-    ----------
-    hidden : tuple of int
-        Widths of the layers before the last, none or more.
-    out_features : int
-        Width of the encoding.
-    dropout : float
-        Share of each layer's outputs that is dropped in training.
-    """
-
-    name: ClassVar[str] = "mlp"
-    hidden: tuple[int, ...] = (128,)
-    out_features: int = 64
-    dropout: float = 0.0
-
-    def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> MLP:
-        """Return the encoder for inputs such as one sample (...)."""
-        return MLP(tensor_sample(sample, self.name).numel(), self.hidden, self.out_features, self.dropout)
+def mlp_encoder(settings: MLPSettings, sample: Tensor | Mapping[str, Tensor]) -> MLP:
+    """Return the encoder for inputs such as one sample (...)."""
+    width = tensor_sample(sample, settings.name).numel()
+    return MLP(width, settings.hidden, settings.out_features, settings.dropout)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CNNSettings:
-    """A small convolutional network, for small images; it takes as many channels as the data has.
-
-    Parameters
-    ----------
-    width : int
-        Channels of the first two convolutions; the third has twice as many.
-    out_features : int
-        Width of the encoding.
-    dropout : float
-        Share of the encoding that is dropped in training.
-    """
-
-    name: ClassVar[str] = "cnn"
-    width: int = 32
-    out_features: int = 64
-    dropout: float = 0.0
-
-    def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> SmallCNN:
-        """Return the encoder for images such as one sample (channels, H, W)."""
-        channels, shorter = channels_of(sample, self.name), min(tensor_sample(sample, self.name).shape[1:])
-        halvings = max(0, (shorter // 8).bit_length() - 1)  # to 8 pixels or a few more
-        return SmallCNN(channels, self.width, self.out_features, self.dropout, halvings)
+def cnn_encoder(settings: CNNSettings, sample: Tensor | Mapping[str, Tensor]) -> SmallCNN:
+    """Return the encoder for images such as one sample (channels, H, W)."""
+    channels, shorter = channels_of(sample, settings.name), min(tensor_sample(sample, settings.name).shape[1:])
+    halvings = max(0, (shorter // 8).bit_length() - 1)  # to 8 pixels or a few more
+    return SmallCNN(channels, settings.width, settings.out_features, settings.dropout, halvings)
 
 
 def tensor_sample(sample: Tensor | Mapping[str, Tensor], model: str) -> Tensor:

@@ -1,13 +1,14 @@
 """An encoder for text: a transformer of the transformers library, and a hidden layer on its first token."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from okapi.config import TextSettings
 from okapi.hub import first_line
 from okapi.models.pretrained import copy_weights, freeze_unused, make_network, read_architecture
 
@@ -97,50 +98,12 @@ class TextEncoder(nn.Module):
         return int(first.shape[1])
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """A transformer with a hidden layer on its first token, for tokens; by default DistilBERT.
-
-    Parameters
-    ----------
-    layers, width, heads, feed_forward : int
-        Of a DistilBERT, if neither backbone nor pretrained says what the transformer is like.
-    vocabulary : int
-        How many tokens there are; of a DistilBERT.
-    longest : int
-        The most tokens that a text may have; of a DistilBERT.
-    out_features : int
-        Width of the encoding.
-    dropout : float
-        Share of the encoding that is dropped in training.
-    backbone : str, optional
-        A name on the hub, or a folder with a config.json: what the transformer is like.
-    pretrained : str, optional
-        Weights: a name on the hub, or a folder in the format of transformers, which without backbone also says what the
-        transformer is like. By default weights are random.
-    """
-
-    name: ClassVar[str] = "text"
-    layers: int = 6
-    width: int = 768
-    heads: int = 12
-    feed_forward: int = 3072
-    vocabulary: int = 30522
-    longest: int = 512
-    out_features: int = 768
-    dropout: float = 0.1
-    backbone: str | None = None
-    pretrained: str | None = None
-
-    def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> TextEncoder:
-        """Return the encoder for tokens such as one sample's, ``input_ids`` and ``attention_mask``, both (tokens,)."""
-        if not isinstance(sample, Mapping) or not {"input_ids", "attention_mask"} <= set(sample):
-            raise TypeError("model 'text' takes mappings with input_ids and attention_mask, got other samples")
-        return TextEncoder(**asdict(self), tokens=len(sample["input_ids"]))
-
-    def untrained(self) -> "TextSettings":
-        """Return settings of the same network with random weights."""
-        return replace(self, pretrained=None, backbone=self.backbone or self.pretrained)
+def text_encoder(settings: TextSettings, sample: Tensor | Mapping[str, Tensor]) -> TextEncoder:
+    """Return the encoder for tokens such as one sample's, ``input_ids`` and ``attention_mask``, both (tokens,)."""
+    if not isinstance(sample, Mapping) or not {"input_ids", "attention_mask"} <= set(sample):
+        raise TypeError("model 'text' takes mappings with input_ids and attention_mask, got other samples")
+    sizes = {key: value for key, value in asdict(settings).items() if key != "name"}
+    return TextEncoder(**sizes, tokens=len(sample["input_ids"]))
 
 
 def _distilbert(layers: int, width: int, heads: int, feed_forward: int, vocabulary: int, longest: int) -> Any:

@@ -2,13 +2,13 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from okapi.config import VisionSettings
 from okapi.hub import first_line
 from okapi.models.efficientnet import EFFICIENTNET_LITE0, EfficientNetLite0
 from okapi.models.encoders import channels_of
@@ -102,34 +102,12 @@ class VisionBackbone(nn.Module):
         return int(encoding.shape[1])
 
 
-@dataclass(frozen=True, kw_only=True)
-class VisionSettings:
-    """A backbone for images; it takes as many channels as the data has.
-
-    Parameters
-    ----------
-    backbone : str
-        convnext-tiny, convnext-small, resnet-18, resnet-50 or efficientnet-lite0; or any vision backbone of
-        transformers, by its name on the hub or the folder of its config.json.
-    pretrained : str, optional
-        Weights of that backbone: a name on the hub, or a folder in the format of transformers; imagenet for
-        efficientnet-lite0. By default weights are random.
-    """
-
-    name: ClassVar[str] = "vision"
-    backbone: str = "convnext-tiny"
-    pretrained: str | None = None
-
-    def encoder(self, sample: Tensor | Mapping[str, Tensor]) -> nn.Module:
-        """Return the encoder for images such as one sample (channels, H, W)."""
-        channels = channels_of(sample, self.name)
-        if self.backbone == EFFICIENTNET_LITE0:
-            return EfficientNetLite0(channels, self.pretrained)
-        return VisionBackbone(self.backbone, channels, self.pretrained)
-
-    def untrained(self) -> "VisionSettings":
-        """Return settings of the same network with random weights."""
-        return replace(self, pretrained=None)
+def vision_encoder(settings: VisionSettings, sample: Tensor | Mapping[str, Tensor]) -> nn.Module:
+    """Return the encoder for images such as one sample (channels, H, W)."""
+    channels = channels_of(sample, settings.name)
+    if settings.backbone == EFFICIENTNET_LITE0:
+        return EfficientNetLite0(channels, settings.pretrained)
+    return VisionBackbone(settings.backbone, channels, settings.pretrained)
 
 
 def _architecture(name: str) -> Any:

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from okapi.config import MatchingSettings, PrognosticMatchingSettings
-from okapi.data.task import Kind
+from okapi.config import Kind, MatchingSettings, PrognosticMatchingSettings
 from okapi.matching import Matches, caliper_nn, centred
 from okapi.nn.pseudo_labels import align, class_frequencies
 

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss, one_hot
 
-from okapi.data.task import Kind, Task
+from okapi.config import Kind
+from okapi.data.task import Task
 from okapi.nn.distributed import gather
 
 EPSILON = 1e-6  # least frequency: a class that is predicted less often is not made frequent

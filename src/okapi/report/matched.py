@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from okapi.config import MatchingSettings, OfflineOkapiSettings, OkapiPlusSettings, OkapiSettings
+from okapi.config import Config, MatchingSettings, OfflineOkapiSettings, OkapiPlusSettings, OkapiSettings
 from okapi.data.dataset import DATA, Dataset
 from okapi.matching import (
     Balance,
@@ -24,7 +24,6 @@ from okapi.matching import (
 )
 from okapi.nn import Pool, match
 from okapi.nn.pseudo_labels import known_outcome, predicted_outcome
-from okapi.training.config import Config
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN
 from okapi.training.finished import read_run
@@ -113,7 +112,7 @@ def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = 
     """
     run = read_run(path, overrides=overrides)
     config = run.config
-    dataset = DATA[config.names["data"]].build(config.data)
+    dataset = DATA[config.data.name](config.data)
     dataset.check()
     rows = sample_rows(dataset, samples, config.seed)
     network = build_network(config, dataset, run.folder.model)
@@ -206,7 +205,7 @@ def _settings(encoded: Encoded, names: list[str], size: int) -> tuple[MatchingSe
     """Return how the run matches, its temperature and notes; for other methods nearest neighbours without calipers."""
     config, own = encoded.config, encoded.config.algorithm
     if not isinstance(own, OkapiSettings | OkapiPlusSettings | OfflineOkapiSettings):
-        return NEAREST, 1.0, [f"{config.names['algorithm']} does not match: these are neighbours without calipers."]
+        return NEAREST, 1.0, [f"{config.algorithm.name} does not match: these are neighbours without calipers."]
     settings: MatchingSettings = own.matching
     temperature = own.temperature if isinstance(own, OfflineOkapiSettings) else own.scorer.temperature
     if settings.direction is not None:

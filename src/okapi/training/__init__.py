@@ -1,4 +1,4 @@
-"""The loop on Lightning Fabric, checkpoints, typed configuration.
+"""The loop on Lightning Fabric, checkpoints.
 
 Names are loaded on first use: the command line asks for the settings before it needs torch.
 """
@@ -7,38 +7,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from okapi.training.config import Config, ConfigError, make_config, read_config
     from okapi.training.embedding import Embedded, embed, open_model
     from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
     from okapi.training.rehearsal import Rehearsal, rehearse
     from okapi.training.running import resume, train
-    from okapi.training.settings import TrainingSettings
 
 __all__ = [
-    "Config",
-    "ConfigError",
     "Embedded",
     "InterruptedRunError",
     "NotFiniteError",
     "Rehearsal",
     "RunError",
-    "TrainingSettings",
     "embed",
-    "make_config",
     "open_model",
-    "read_config",
     "rehearse",
     "resume",
     "train",
 ]
 
 _HOME = {
-    "config": ("Config", "ConfigError", "make_config", "read_config"),
     "embedding": ("Embedded", "embed", "open_model"),
     "errors": ("InterruptedRunError", "NotFiniteError", "RunError"),
     "rehearsal": ("Rehearsal", "rehearse"),
     "running": ("resume", "train"),
-    "settings": ("TrainingSettings",),
 }
 
 

@@ -10,7 +10,7 @@ from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-from okapi.training.config import Config, ConfigError
+from okapi.config import Config, ConfigError
 
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 

@@ -15,6 +15,8 @@ from torch.nn.functional import normalize
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as MapDataset
 
+from okapi.config import DATA_SETTINGS, Config, ConfigError, read_config
+from okapi.config.composition import compose
 from okapi.console import Counting, say
 from okapi.data.batches import Inputs
 from okapi.data.dataset import DATA, SPLITS, Dataset
@@ -22,8 +24,6 @@ from okapi.data.tables import check_output
 from okapi.files import remove, replacing
 from okapi.models import untrained
 from okapi.training.chunks import Chunks, parts_folder
-from okapi.training.composition import compose
-from okapi.training.config import Config, ConfigError, read_config
 from okapi.training.devices import find_device
 from okapi.training.encodings import SUFFIXES, EncodingsFile
 from okapi.training.errors import NotFiniteError, RunError
@@ -128,7 +128,7 @@ def embed(
     workers = config.training.workers if workers is None else workers
     _check(out, splits, batch_size, workers, restart)
     where = find_device(device)
-    dataset = DATA[config.names["data"]].build(config.data)
+    dataset = DATA[config.data.name](config.data)
     dataset.check()
     rows = _rows(dataset, splits)
     encoder = _encoder(config, dataset, weights).to(where).eval()
@@ -178,7 +178,7 @@ def _place_of_data(source: Path, overrides: Sequence[tuple[str, str]]) -> str:
     """Return the key that says where the data is."""
     section = compose(source).content.get("data")
     name = dict(overrides).get("data.name") or (section.get("name") if isinstance(section, dict) else None)
-    known = {field.name for field in fields(DATA[name].settings)} if name in DATA else {"path"}
+    known = {field.name for field in fields(DATA_SETTINGS[name])} if name in DATA_SETTINGS else {"path"}
     for key in ("path", "root"):
         if key in known:
             return f"data.{key}"

@@ -87,7 +87,7 @@ class Evaluator:
         self.run = read_run(path, which=which, overrides=overrides, force=force)
         alone = replace(self.run.config.training, devices=1, nodes=1, compile=None)
         self._config = replace(self.run.config, training=alone)
-        self.dataset: Dataset = DATA[self._config.names["data"]].build(self._config.data)
+        self.dataset: Dataset = DATA[self._config.data.name](self._config.data)
         self.dataset.check()
         self._fabric = make_fabric(self._config)
         self._network = build_network(self._config, self.dataset)

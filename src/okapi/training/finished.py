@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor
 
 from okapi import __version__
+from okapi.config import Config, ConfigError, differences, make_config, read_config
 from okapi.files import write_json
 from okapi.training.checkpoints import read_newest
-from okapi.training.config import Config, ConfigError, differences, make_config, read_config
 from okapi.training.run_directory import FORMAT, RunDirectory
 from okapi.training.weights import read_weights, sha256, step_of, weights_bytes
 

@@ -20,10 +20,10 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from okapi import __version__
+from okapi.config import Config
 from okapi.data.batches import Batch, batch_loader
 from okapi.files import write_bytes, write_json
 from okapi.training.checkpoints import Checkpoint, save_checkpoint
-from okapi.training.config import Config
 from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
 from okapi.training.interrupts import Interrupts
 from okapi.training.label_free import LabelFreeScores

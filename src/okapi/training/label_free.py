@@ -7,11 +7,11 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from okapi.config import Config
 from okapi.data.dataset import Dataset
 from okapi.evaluation import label_free
 from okapi.models import Network
 from okapi.models.network import Output
-from okapi.training.config import Config
 from okapi.training.seeds import derived_seed
 from okapi.training.validation import draw, predict
 

@@ -9,9 +9,9 @@ import torch.distributed
 from lightning_fabric import Fabric
 
 from okapi.algorithms import Algorithm
+from okapi.config import Config
 from okapi.data.batches import Batch
 from okapi.nn import Cosine
-from okapi.training.config import Config
 from okapi.training.seeds import seed_everything
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import isnan
 from typing import Any
 
-from okapi.training.config import Config
+from okapi.config import Config
 from okapi.training.logs import METRICS, TIMINGS, CsvLog
 from okapi.training.run_directory import RunDirectory
 from okapi.training.trackers import Trackers

@@ -5,10 +5,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from okapi.algorithms import offline_matches
+from okapi.config import Config, ConfigError
 from okapi.data.dataset import Dataset
 from okapi.files import replacing
 from okapi.models import Network
-from okapi.training.config import Config, ConfigError
 from okapi.training.finished import FinishedRun, read_named_run
 from okapi.training.parts import build_network
 from okapi.training.run_directory import RunDirectory
@@ -16,7 +16,7 @@ from okapi.training.run_directory import RunDirectory
 
 def check_erm_run(config: Config, run: RunDirectory | None) -> None:
     """Refuse a config of offline Okapi whose trained model is missing or of other data."""
-    if config.names["algorithm"] == "offline_okapi" and not (run and run.matches.exists()):
+    if config.algorithm.name == "offline_okapi" and not (run and run.matches.exists()):
         _erm_run(config)
 
 
@@ -25,7 +25,7 @@ def read_matches(config: Config, dataset: Dataset, run: RunDirectory, device: to
 
     They are found the first time and kept in the run directory.
     """
-    if config.names["algorithm"] != "offline_okapi":
+    if config.algorithm.name != "offline_okapi":
         return None
     if not run.matches.exists():
         matches = find_matches(config, dataset, device)

@@ -8,14 +8,13 @@ from torch import Tensor
 
 from okapi.algorithms import ALGORITHMS, Algorithm
 from okapi.algorithms.cross_domain import CrossDomainAlgorithm
+from okapi.config import Config, ConfigError, Sampling
 from okapi.data.batches import Batches
 from okapi.data.dataset import DATA, Dataset
 from okapi.data.sampling import BalancedStream, Stream, WeightedStream
 from okapi.models import Network, build, untrained
-from okapi.training.config import Config, ConfigError
 from okapi.training.seeds import derived_seed, seed_everything
 from okapi.training.selection import check_selector
-from okapi.training.settings import Sampling
 from okapi.training.starting import read_start, start
 from okapi.training.weights import read_weights
 
@@ -41,13 +40,13 @@ def build_parts(config: Config, resumed: bool = False) -> Parts:
         Whether weights of a checkpoint will replace the first ones: those of ``training.start_from`` are not read.
     """
     earlier = None if resumed else read_start(config)
-    dataset = DATA[config.names["data"]].build(config.data)
+    dataset = DATA[config.data.name](config.data)
     dataset.check()
     if config.training.start_from is not None:
         config = replace(config, model=untrained(config.model))
     network = build_network(config, dataset)
     started_from = start(network, earlier, config, dataset) if earlier else None
-    algorithm = ALGORITHMS[config.names["algorithm"]](
+    algorithm = ALGORITHMS[config.algorithm.name](
         network,
         dataset.task,
         config.algorithm,
@@ -115,7 +114,7 @@ def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> Non
     for split, (key, batch) in sizes.items():
         count = len(dataset.rows(split))
         if not count:
-            raise ConfigError(f"split {split!r} has no samples, but algorithm {config.names['algorithm']} needs some")
+            raise ConfigError(f"split {split!r} has no samples, but algorithm {config.algorithm.name} needs some")
         if count < batch:
             raise ConfigError(f"training.{key} is {batch}, but split {split!r} has only {count} samples")
         if batch % world:
@@ -128,7 +127,7 @@ def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> Non
     check_selector(settings, dataset)
     needs = algorithm.needs
     if needs.strong != "none" and not needs.strong_if_any and dataset.views.strong is None:
-        raise ConfigError(f"algorithm {config.names['algorithm']} needs strong views, which the data set has not")
+        raise ConfigError(f"algorithm {config.algorithm.name} needs strong views, which the data set has not")
     if isinstance(algorithm, CrossDomainAlgorithm):
         labelled, others = (dataset.domain[dataset.rows(split)] for split in ("train", "unlabelled"))
         algorithm.check_pools(labelled, others, dataset.domain_names)

@@ -11,9 +11,9 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from okapi.config import Config
 from okapi.data.batches import batch_loader, evaluation_batches
 from okapi.evaluation import LABEL_FREE
-from okapi.training.config import Config
 from okapi.training.devices import as_launched, make_fabric
 from okapi.training.errors import NotFiniteError
 from okapi.training.learner import Learner

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from okapi import __version__
+from okapi.config import Config
 from okapi.files import is_unfinished, locked, remove_unfinished, write_bytes, write_json
-from okapi.training.config import Config
 
 FORMAT = 1
 """Of results.json; a later one is refused."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
+from okapi.config import Config, ConfigError, differences, read_config
 from okapi.console import say
 from okapi.files import remove_unfinished
 from okapi.training.checkpoints import Checkpoint, has_checkpoint, read_checkpoint, read_newest
-from okapi.training.config import Config, ConfigError, differences, read_config
 from okapi.training.devices import as_launched, make_fabric
 from okapi.training.errors import RunError
 from okapi.training.fit import fit
@@ -57,7 +57,7 @@ def resume(out: Path, overrides: Sequence[tuple[str, str]] = ()) -> dict[str, An
     out : Path
         The run directory.
     overrides : sequence of (key, text)
-        Of ``okapi.training.config.MAY_CHANGE`` only.
+        Of ``okapi.config.MAY_CHANGE`` only.
 
     Returns
     -------

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from math import nan
 from typing import Any
 
+from okapi.config import ConfigError, TrainingSettings
 from okapi.data.dataset import Dataset
 from okapi.data.task import Task
 from okapi.evaluation import LABEL_FREE, SUFFIXES, Selector, main_metric, metrics_for, plain_metric, selector
-from okapi.training.config import ConfigError
-from okapi.training.settings import TrainingSettings
 
 ORACLE = "ood_test"
 """The split that the selector ``oracle`` looks at; its figures are called ``oracle``."""

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from okapi.config import Config, ConfigError, differences
 from okapi.data.dataset import Dataset
 from okapi.messages import listed
 from okapi.models import Network
-from okapi.training.config import Config, ConfigError, differences
 from okapi.training.finished import FinishedRun, read_named_run
 
 _KEY = "training.start_from"
@@ -46,5 +46,5 @@ def start(network: Network, run: FinishedRun, config: Config, dataset: Dataset) 
             what = "; ".join([f"{odd[0]} {' then, '.join(shapes)} now", *differences(*models)])
         raise ConfigError(f"{_KEY} must be a run with the same network: {path} has {what}")
     network.load_state_dict(weights.tensors)
-    algorithm = run.config.names["algorithm"]
+    algorithm = run.config.algorithm.name
     return {"path": str(path), "sha256": weights.sha256, "step": weights.step, "algorithm": algorithm}

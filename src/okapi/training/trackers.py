@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from okapi.training.config import Config
+from okapi.config import Config
 from okapi.training.run_directory import RunDirectory
 
 

@@ -8,6 +8,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from okapi.config import TrainingSettings
 from okapi.data.batches import evaluation_batches
 from okapi.data.dataset import Dataset
 from okapi.evaluation import evaluate
@@ -15,7 +16,6 @@ from okapi.models import Network
 from okapi.models.network import Output
 from okapi.nn import gather
 from okapi.training.errors import NotFiniteError
-from okapi.training.settings import TrainingSettings
 
 VALIDATION = ("id_val", "ood_val")
 _NAMED = 5  # samples that an error names

@@ -10,12 +10,11 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from okapi.config import MatchingSettings
+from okapi.config import Config, MatchingSettings
 from okapi.data.task import Task
 from okapi.matching import match_precision
 from okapi.models.network import Output
 from okapi.nn import Pool, match
-from okapi.training.config import Config
 from okapi.training.parts import Parts
 from okapi.training.seeds import derived_seed
 from okapi.training.validation import VALIDATION, draw, predict

@@ -9,11 +9,12 @@ import torch
 from tests.data.small_tokenizer import save_tokenizer
 from tests.data.wilds.tiny import write_civilcomments
 
+from okapi.config import CivilCommentsSettings
 from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError
 from okapi.data.formats import TableError
 from okapi.data.task import Task
-from okapi.data.wilds.civilcomments import IDENTITIES, CivilCommentsSettings, civilcomments_dataset
+from okapi.data.wilds.civilcomments import IDENTITIES, civilcomments_dataset
 from okapi.evaluation import evaluate
 
 OURS = {"train": "train", "val": "ood_val", "test": "ood_test"}
@@ -35,7 +36,7 @@ def labelled(root: Path) -> pd.DataFrame:
 
 
 def test_the_folder_is_read(root):
-    data = DATA["civilcomments"].build(settings(root))
+    data = DATA["civilcomments"](settings(root))
     data.check()
     table = labelled(root)
     assert len(data) == 70

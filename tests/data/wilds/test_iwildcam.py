@@ -8,12 +8,13 @@ import pytest
 import torch
 from tests.data.wilds.tiny import write_iwildcam
 
+from okapi.config import IWildCamSettings
 from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError
 from okapi.data.formats import TableError
 from okapi.data.images import ImageError
 from okapi.data.task import Task
-from okapi.data.wilds.iwildcam import IWildCamSettings, iwildcam_dataset
+from okapi.data.wilds.iwildcam import iwildcam_dataset
 from okapi.evaluation import evaluate
 
 OURS = {"train": "train", "val": "ood_val", "test": "ood_test", "id_val": "id_val", "id_test": "id_test"}
@@ -29,7 +30,7 @@ def settings(root: Path, **changes) -> IWildCamSettings:
 
 
 def test_the_folder_is_read(root):
-    data = DATA["iwildcam"].build(settings(root, mean=(0.0,) * 3, std=(1.0,) * 3))
+    data = DATA["iwildcam"](settings(root, mean=(0.0,) * 3, std=(1.0,) * 3))
     data.check()
     table = pd.read_csv(root / "iwildcam_v2.0" / "metadata.csv")
     assert len(data) == 52

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
-from okapi.data.picture_views import ViewSettings
+from okapi.config import ViewSettings
 from okapi.data.views import Affine, Compose, Cutout, Flip
 from okapi.data.wilds.poverty_views import (
     MEAN,

@@ -1,15 +1,15 @@
 """CivilComments of WILDS 2.0: whether a comment is toxic; domains are the identities that it mentions."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from okapi.config import CivilCommentsSettings
 from okapi.data.columns import to_numbers
 from okapi.data.task import Task
-from okapi.data.text import Texts, TokenSettings
+from okapi.data.text import Texts
 from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits
 
 if TYPE_CHECKING:  # it knows all data sets, this one too
@@ -27,26 +27,6 @@ SPLITS = {"train": "train", "val": "ood_val", "test": "ood_test"}
 CLASSES = ("not toxic", "toxic")
 GROUPS = tuple(f"{identity}, {label}" for identity in IDENTITIES for label in CLASSES)
 _TEXTS = {LABELLED: "all_data_with_identities.csv", UNLABELLED: "unlabeled_data_with_identities.csv"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CivilCommentsSettings(TokenSettings):
-    """CivilComments of WILDS 2.0; other keys are those of TokenSettings.
-
-    Parameters
-    ----------
-    root : str
-        The folder that holds ``civilcomments_v1.0`` and ``civilcomments_unlabeled_v1.0``.
-    unlabelled : bool
-        Whether the unlabelled comments are read. What identities they mention nobody has said.
-    fully_labelled : bool
-        Whether they join train with their labels, which are known.
-    """
-
-    name: ClassVar[str] = "civilcomments"
-    root: str
-    unlabelled: bool = True
-    fully_labelled: bool = False
 
 
 def civilcomments_dataset(settings: CivilCommentsSettings) -> "Dataset":

@@ -1,16 +1,16 @@
 """iWildCam of WILDS 2.0: 182 species in pictures of camera traps; a domain is a camera trap."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from okapi.config import IWildCamSettings
 from okapi.data.columns import Place
 from okapi.data.formats import TableError
-from okapi.data.images import ImageFiles, ImageSettings, Verify
+from okapi.data.images import ImageFiles, normalisation
 from okapi.data.paths import leads_out
 from okapi.data.picture_views import picture_views
 from okapi.data.task import Task
@@ -28,32 +28,6 @@ LAYOUT = f"""\
   {UNLABELLED}/metadata.csv    columns uid, y, location_remapped (not needed if unlabelled is false)
   {UNLABELLED}/images/         all unlabelled pictures, uid.jpg"""
 SPLITS = {"train": "train", "id_val": "id_val", "val": "ood_val", "id_test": "id_test", "test": "ood_test"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class IWildCamSettings(ImageSettings):
-    """IWildCam of WILDS 2.0; other keys are those of ImageSettings.
-
-    Parameters
-    ----------
-    root : str
-        The folder that holds ``iwildcam_v2.0`` and ``iwildcam_unlabeled_v1.0``.
-    unlabelled : bool
-        Whether the unlabelled pictures are read, which are of other camera traps.
-    fully_labelled : bool
-        Whether those of them whose species is known, and one of the 182, join train with it.
-    size : int
-        Height and width of an input, in pixels.
-    verify : {"exists", "headers", "pixels"}
-        What is checked of every file at the start; to open a million takes a while.
-    """
-
-    name: ClassVar[str] = "iwildcam"
-    root: str
-    unlabelled: bool = True
-    fully_labelled: bool = False
-    size: int = 448
-    verify: Verify = "exists"
 
 
 def iwildcam_dataset(settings: IWildCamSettings) -> "Dataset":
@@ -95,7 +69,7 @@ def iwildcam_dataset(settings: IWildCamSettings) -> "Dataset":
         task=Task("classification", outputs),
         domain_names=domain_names,
         ids=names,
-        views=picture_views(settings, *settings.normalisation),
+        views=picture_views(settings, *normalisation(settings)),
     )
 
 

@@ -3,10 +3,9 @@
 import hashlib
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from okapi.config import Fold, Pool, PovertySettings, Verify
 from okapi.data.cache import ArrayCache, in_threads
 from okapi.data.columns import Place, to_numbers, to_truth
 from okapi.data.formats import TableError
-from okapi.data.images import ImageError, Verify, refuse
+from okapi.data.images import ImageError, refuse
 from okapi.data.paths import missing_files
-from okapi.data.picture_views import View, ViewSettings
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns
 from okapi.data.wilds.poverty_views import poverty_views
@@ -28,8 +27,6 @@ from okapi.messages import listed
 if TYPE_CHECKING:  # it knows all data sets, this one too
     from okapi.data.dataset import Dataset
 
-Fold: TypeAlias = Literal["A", "B", "C", "D", "E"]
-Pool: TypeAlias = Literal["ood_val", "train_unlabeled", "val_unlabeled", "test_unlabeled", "none"]
 
 # Folders, columns, countries, folds and how id_val and id_test are drawn: p-lambda/wilds,
 # wilds/datasets/poverty_dataset.py, wilds/datasets/unlabeled/poverty_unlabeled_dataset.py and, for the seed,
@@ -54,47 +51,6 @@ FOLDS = {"A": (1, 2), "B": (2, 3), "C": (3, 4), "D": (4, 5), "E": (5, 1)}  # whi
 DOMAINS = tuple(sorted(name for names in COUNTRIES.values() for name in names))
 _IN_DISTRIBUTION = 1000  # samples of id_val, and of id_test
 _SEED = 541433  # to which the letter of the fold is added
-
-
-@dataclass(frozen=True, kw_only=True)
-class PovertySettings(ViewSettings):
-    """PovertyMap of WILDS 2.0.
-
-    Parameters
-    ----------
-    root : str
-        The folder that holds ``poverty_v1.1`` and ``poverty_unlabeled_v1.0``.
-    fold : {"A", "B", "C", "D", "E"}
-        Which countries are ood_val and ood_test.
-    unlabelled : {"ood_val", "train_unlabeled", "val_unlabeled", "test_unlabeled", "none"}
-        What is unlabelled: the images of ood_val once more, without their wealth, as in the paper; or WILDS'
-        unlabelled images of the countries of train, of ood_val or of ood_test; or nothing.
-    nightlights : bool
-        Whether the last channel, lights at night, is there; else it is 0.
-    verify : {"exists", "headers", "pixels"}
-        What is checked of every file at the start: that it is there; that it holds an image of 8 x 224 x 224; or that
-        all of it can be read.
-    cache : str, optional
-        Folder for a file of all images, unpacked, which is built once and then mapped into memory: 1.6 MB an image.
-    labelled_view, unlabelled_view : {"none", "weak", "strong"}
-        How labelled and how unlabelled images are distorted. FixMatch's second view is the strong one in any case.
-    """
-
-    name: ClassVar[str] = "poverty"
-    root: str
-    fold: Fold = "A"
-    unlabelled: Pool = "ood_val"
-    nightlights: bool = True
-    verify: Verify = "exists"
-    cache: str | None = None
-    labelled_view: View = "none"
-    unlabelled_view: View = "none"
-
-    def __post_init__(self) -> None:
-        ViewSettings.__post_init__(self)
-        for name, kind in (("fold", Fold), ("unlabelled", Pool), ("verify", Verify)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
 
 
 def poverty_dataset(settings: PovertySettings) -> "Dataset":

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from okapi.data.picture_views import ViewSettings
+from okapi.config import ViewSettings
+from okapi.data.picture_views import choose_views
 from okapi.data.views import Affine, Compose, Cutout, Flip, Views
 
 # Bounds, order and that Cutout paints 0, the mean: p-lambda/wilds, examples/transforms.py; mean and standard deviation
@@ -27,7 +28,7 @@ def poverty_views(settings: ViewSettings) -> Views:
     flips = (Flip(-1), Flip(-2))
     affine = Affine(degrees=10, translate=0.1, shear=0.1, scale=(0.9, 1.1))
     jitter = ColourJitter(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.1)
-    return settings.choose(weak=Compose(flips), strong=Compose((*flips, affine, jitter, Cutout(0.5))))
+    return choose_views(settings, weak=Compose(flips), strong=Compose((*flips, affine, jitter, Cutout(0.5))))
 
 
 @dataclass(frozen=True, kw_only=True)

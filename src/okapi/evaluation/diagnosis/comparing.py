@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
-from okapi.config import PAPER, MatchingSettings, PrognosticMatchingSettings
-from okapi.data.task import Kind
+from okapi.config import PAPER, Kind, MatchingSettings, PrognosticMatchingSettings
 from okapi.evaluation.diagnosis.predictor import FOLDS
 from okapi.evaluation.metrics import Floats
 from okapi.matching import CaliperMatcher, Matches, Propensity, SeparableDomainsWarning, balance

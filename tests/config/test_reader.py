@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from okapi.training import ConfigError, TrainingSettings, make_config, read_config
-from okapi.training.config import MAY_CHANGE, differences
+from okapi.config import MAY_CHANGE, ConfigError, TrainingSettings, differences, make_config, read_config
 
 FOLDER = Path(__file__).parents[2] / "configs" / "sites"
 CONTENT = {
@@ -42,7 +41,7 @@ def test_a_file_and_overrides_become_typed_settings(tmp_path):
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_configs_that_come_with_okapi_are_read_and_read_back(path, tmp_path):
     config = read_config(path)
-    assert path.stem.startswith(config.names["algorithm"])
+    assert path.stem.startswith(config.algorithm.name)
     (tmp_path / "all.yaml").write_text(config.as_yaml())
     again = read_config(tmp_path / "all.yaml")
     assert again == config

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from okapi.training import ConfigError, read_config
-from okapi.training.composition import compose
+from okapi.config import ConfigError, read_config
+from okapi.config.composition import compose
 
 BASE = """
 data: {name: sites}
@@ -63,7 +63,7 @@ def test_a_section_of_another_name_begins_anew(tmp_path):
         tmp_path, mine="include: base.yaml\nalgorithm: {name: erm}\nmodel: {name: mlp, dropout: 0.1}", base=BASE
     )
     config = read_config(path)
-    assert config.names["algorithm"] == "erm"
+    assert config.algorithm.name == "erm"
     assert (config.model.hidden, config.model.dropout) == ((16, 8), 0.1)  # the same name again goes on
     back = read_config(write(tmp_path, back="include: mine.yaml\nalgorithm: {name: okapi}"))
     assert (back.algorithm.matching.k, back.algorithm.bank) == (5, 65_536)

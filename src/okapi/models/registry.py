@@ -1,21 +1,16 @@
 """The models that a configuration may name, and how a network is built from settings."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from okapi.models.encoders import CNNSettings, MLPSettings
+from okapi.config import ModelSettings, TextSettings, VisionSettings
+from okapi.models.encoders import cnn_encoder, mlp_encoder
 from okapi.models.network import Network
-from okapi.models.text import TextSettings
-from okapi.models.vision import VisionSettings
-
-
-class EncoderSettings(Protocol):
-    """Settings that know their encoder."""
-
-    def encoder(self, sample: Tensor | Mapping[str, Tensor], /) -> nn.Module:
-        """Return the encoder for inputs such as this sample."""
+from okapi.models.text import text_encoder
+from okapi.models.vision import vision_encoder
 
 
 class Outputs(Protocol):
@@ -26,21 +21,23 @@ class Outputs(Protocol):
         """Width of a prediction."""
 
 
-MODELS: dict[str, type[EncoderSettings]] = {
-    MLPSettings.name: MLPSettings,
-    CNNSettings.name: CNNSettings,
-    VisionSettings.name: VisionSettings,
-    TextSettings.name: TextSettings,
+MODELS: dict[str, Callable[[Any, Tensor | Mapping[str, Tensor]], nn.Module]] = {
+    "mlp": mlp_encoder,
+    "cnn": cnn_encoder,
+    "vision": vision_encoder,
+    "text": text_encoder,
 }
+"""What builds the encoder of settings of that ``name``, for inputs such as one sample."""
 
 
-def untrained(settings: EncoderSettings) -> EncoderSettings:
+def untrained(settings: ModelSettings) -> ModelSettings:
     """Return settings of the same network with random weights: those of a file need not be found to be replaced."""
-    change = getattr(settings, "untrained", None)
-    return settings if change is None else change()
+    if isinstance(settings, TextSettings):
+        return replace(settings, pretrained=None, backbone=settings.backbone or settings.pretrained)
+    return replace(settings, pretrained=None) if isinstance(settings, VisionSettings) else settings
 
 
-def build(settings: EncoderSettings, sample_input: Tensor | Mapping[str, Tensor], task: Outputs) -> Network:
+def build(settings: ModelSettings, sample_input: Tensor | Mapping[str, Tensor], task: Outputs) -> Network:
     """Return a network with random weights, drawn from torch's generator, or those that the settings name.
 
     Parameters
@@ -55,9 +52,10 @@ def build(settings: EncoderSettings, sample_input: Tensor | Mapping[str, Tensor]
     --------
     >>> import torch
     >>> from types import SimpleNamespace
+    >>> from okapi.config import MLPSettings
     >>> network = build(MLPSettings(out_features=16), torch.zeros(1, 8, 8), SimpleNamespace(outputs=10))
     >>> [tuple(part.shape) for part in network(torch.zeros(3, 1, 8, 8))]
     [(3, 16), (3, 10)]
     """
-    encoder = settings.encoder(sample_input)
+    encoder = MODELS[settings.name](settings, sample_input)
     return Network(encoder, nn.Linear(int(encoder.out_features), task.outputs))  # type: ignore[arg-type]

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import okapi
-
 _PLACES = (
-    Path(okapi.__file__).parent / "configs",  # as installed
-    Path(okapi.__file__).parents[2] / "configs",  # in a checkout, beside src
+    Path(__file__).parents[1] / "configs",  # as installed
+    Path(__file__).parents[3] / "configs",  # in a checkout, beside src
 )
 
 

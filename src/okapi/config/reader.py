@@ -12,15 +12,14 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
-from jsonargparse import ArgumentParser
 
-from okapi.algorithms import ALGORITHMS
-from okapi.data.dataset import DATA
+from okapi.config.algorithms import ALGORITHM_SETTINGS
+from okapi.config.built_in import find_config
+from okapi.config.composition import Composed, ConfigError, compose
+from okapi.config.data import DATA_SETTINGS
+from okapi.config.models import MODEL_SETTINGS
+from okapi.config.training import TrainingSettings
 from okapi.messages import did_you_mean
-from okapi.models import MODELS
-from okapi.training.built_in import find_config
-from okapi.training.composition import Composed, ConfigError, compose
-from okapi.training.settings import TrainingSettings
 
 __all__ = ["MAY_CHANGE", "NAMED", "Config", "ConfigError", "differences", "make_config", "read_config"]
 
@@ -38,10 +37,8 @@ class Config:
     Parameters
     ----------
     data, model, algorithm : dataclasses
-        Settings of the data set, the network and the algorithm; ``names`` says which.
+        Settings of the data set, the network and the algorithm; each has a ``name``.
     training : TrainingSettings
-    names : dict
-        Names of the data set, the network and the algorithm.
     seed : int
         Of the initial weights, the order of samples, augmentation and dropout.
     """
@@ -50,12 +47,11 @@ class Config:
     model: Any
     algorithm: Any
     training: TrainingSettings
-    names: Mapping[str, str]
     seed: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return all keys with plain values, as a YAML file has them; reading them back gives the same config."""
-        named = {section: {"name": self.names[section]} | _values(getattr(self, section)) for section in NAMED}
+        named = {section: _values(getattr(self, section)) for section in NAMED}
         return named | {"training": _values(self.training), "seed": self.seed}
 
     def as_yaml(self) -> str:
@@ -97,9 +93,9 @@ def _config(composed: Composed, overrides: Sequence[tuple[str, str]], source: st
                 raise ConfigError(f"{origin.of('.'.join(sections[:depth]))} must be keys and values, got {inner!r}")
         inner[name] = text
     _refuse_unknown(merged, [*NAMED, "training", "seed"], "", origin)
-    kinds, names = _kinds(merged, origin)
+    kinds = _kinds(merged, origin)
     settings = {section: _settings(section, kind, merged[section], origin) for section, kind in kinds.items()}
-    return Config(**settings, names=names, seed=_seed(merged.get("seed", 0), origin))
+    return Config(**settings, seed=_seed(merged.get("seed", 0), origin))
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -129,14 +125,14 @@ class _Origin:
         return f"--{key}" if key in self.overrides else f"{self.files.get(key, self.source)}: {key}"
 
 
-def _kinds(merged: Mapping[str, Any], origin: _Origin) -> tuple[dict[str, type], dict[str, str]]:
-    """Return which dataclass each section is, and the names of those that have one."""
+def _kinds(merged: Mapping[str, Any], origin: _Origin) -> dict[str, type]:
+    """Return which dataclass each section is."""
     known: dict[str, dict[str, type]] = {
-        "data": {name: source.settings for name, source in DATA.items()},
-        "model": dict(MODELS),
-        "algorithm": {name: algorithm.Settings for name, algorithm in ALGORITHMS.items()},
+        "data": DATA_SETTINGS,
+        "model": MODEL_SETTINGS,
+        "algorithm": ALGORITHM_SETTINGS,
     }
-    names = {}
+    kinds: dict[str, type] = {}
     for section in (*NAMED, "training"):
         value = merged.get(section)
         if not isinstance(value, dict):
@@ -147,16 +143,16 @@ def _kinds(merged: Mapping[str, Any], origin: _Origin) -> tuple[dict[str, type],
             if name not in known[section]:
                 got = "it is missing" if name is None else f"got {name!r}{did_you_mean(str(name), known[section])}"
                 raise ConfigError(f"{origin.of(f'{section}.name')} must be one of {', '.join(known[section])}; {got}")
-            names[section] = name
-    return {section: known[section][names[section]] for section in NAMED} | {"training": TrainingSettings}, names
+            kinds[section] = known[section][name]
+    return kinds | {"training": TrainingSettings}
 
 
 def _settings(section: str, kind: type, values: Mapping[str, Any], origin: _Origin) -> Any:
     """Return a section's dataclass, its values checked and converted by jsonargparse."""
     values = {key: value for key, value in values.items() if not (section in NAMED and key == "name")}
-    hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
+    hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind) if field.name != "name"}
     _refuse_unknown(values, list(hints), f"{section}.", origin)
-    nested = {field.name: field for field in fields(kind) if is_dataclass(hints[field.name])}
+    nested = {field.name: field for field in fields(kind) if is_dataclass(hints.get(field.name))}
     inner = {
         key: _nested(f"{section}.{key}", nested[key], value, origin) for key, value in values.items() if key in nested
     }
@@ -164,9 +160,11 @@ def _settings(section: str, kind: type, values: Mapping[str, Any], origin: _Orig
     for key, value in values.items():
         if f"{section}.{key}" in origin.overrides:
             values[key] = _from_text(value, hints[key])
+    from jsonargparse import ArgumentParser  # which takes longer to import than the rest of this room
+
     parser = ArgumentParser(exit_on_error=False)
     group = section.rpartition(".")[2]
-    parser.add_class_arguments(kind, group, skip=set(nested))
+    parser.add_class_arguments(kind, group, skip={*nested, "name"})
     try:
         parsed = parser.parse_object({group: values})
     except argparse.ArgumentError as error:
@@ -247,7 +245,9 @@ def _wanted(hint: Any) -> str:
 
 
 def _values(settings: Any) -> dict[str, Any]:
-    return {field.name: _plain(getattr(settings, field.name)) for field in fields(settings)}
+    """Return the values of a dataclass by key, its name first."""
+    keys = sorted((field.name for field in fields(settings)), key=lambda key: key != "name")
+    return {key: _plain(getattr(settings, key)) for key in keys}
 
 
 def _plain(value: Any) -> Any:

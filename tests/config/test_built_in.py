@@ -1,12 +1,11 @@
 from pathlib import Path
 
-from okapi.training import read_config
-from okapi.training.built_in import find_config
+from okapi.config import find_config, read_config
 
 
 def test_configs_of_the_package_are_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert read_config(Path("configs/sites/erm.yaml")).names["algorithm"] == "erm"
+    assert read_config(Path("configs/sites/erm.yaml")).algorithm.name == "erm"
     assert find_config(Path("configs/sites")).is_dir()
 
 

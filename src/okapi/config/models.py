@@ -1,0 +1,105 @@
+"""Settings of the networks: small dataclasses."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPSettings:
+    """A multi-layer perceptron, for arrays and embeddings; its input is as wide as the data.
+
+    Parameters
+    ----------
+    hidden : tuple of int
+        Widths of the layers before the last, none or more.
+    out_features : int
+        Width of the encoding.
+    dropout : float
+        Share of each layer's outputs that is dropped in training.
+    """
+
+    name: Literal["mlp"] = "mlp"
+    hidden: tuple[int, ...] = (128,)
+    out_features: int = 64
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CNNSettings:
+    """A small convolutional network, for small images; it takes as many channels as the data has.
+
+    Parameters
+    ----------
+    width : int
+        Channels of the first two convolutions; the third has twice as many.
+    out_features : int
+        Width of the encoding.
+    dropout : float
+        Share of the encoding that is dropped in training.
+    """
+
+    name: Literal["cnn"] = "cnn"
+    width: int = 32
+    out_features: int = 64
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionSettings:
+    """A backbone for images; it takes as many channels as the data has.
+
+    Parameters
+    ----------
+    backbone : str
+        convnext-tiny, convnext-small, resnet-18, resnet-50 or efficientnet-lite0; or any vision backbone of
+        transformers, by its name on the hub or the folder of its config.json.
+    pretrained : str, optional
+        Weights of that backbone: a name on the hub, or a folder in the format of transformers; imagenet for
+        efficientnet-lite0. By default weights are random.
+    """
+
+    name: Literal["vision"] = "vision"
+    backbone: str = "convnext-tiny"
+    pretrained: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """A transformer with a hidden layer on its first token, for tokens; by default DistilBERT.
+
+    Parameters
+    ----------
+    layers, width, heads, feed_forward : int
+        Of a DistilBERT, if neither backbone nor pretrained says what the transformer is like.
+    vocabulary : int
+        How many tokens there are; of a DistilBERT.
+    longest : int
+        The most tokens that a text may have; of a DistilBERT.
+    out_features : int
+        Width of the encoding.
+    dropout : float
+        Share of the encoding that is dropped in training.
+    backbone : str, optional
+        A name on the hub, or a folder with a config.json: what the transformer is like.
+    pretrained : str, optional
+        Weights: a name on the hub, or a folder in the format of transformers, which without backbone also says what the
+        transformer is like. By default weights are random.
+    """
+
+    name: Literal["text"] = "text"
+    layers: int = 6
+    width: int = 768
+    heads: int = 12
+    feed_forward: int = 3072
+    vocabulary: int = 30522
+    longest: int = 512
+    out_features: int = 768
+    dropout: float = 0.1
+    backbone: str | None = None
+    pretrained: str | None = None
+
+
+ModelSettings: TypeAlias = MLPSettings | CNNSettings | VisionSettings | TextSettings
+
+MODEL_SETTINGS: dict[str, type] = {kind.name: kind for kind in (MLPSettings, CNNSettings, VisionSettings, TextSettings)}
+"""What settings the section ``model`` has, by its ``name``."""
