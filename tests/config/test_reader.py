@@ -35,7 +35,7 @@ def test_a_file_and_overrides_become_typed_settings(tmp_path):
     )
     assert config.model.hidden == (8, 4)
     assert (config.algorithm.bank, config.algorithm.matching.std_caliper, config.seed) == (64, None, 3)
-    assert config.names == {"data": "sites", "model": "mlp", "algorithm": "okapi"}
+    assert (config.data.name, config.model.name, config.algorithm.name) == ("sites", "mlp", "okapi")
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)

@@ -153,7 +153,7 @@ def test_leave_one_out_holds_out_every_domain_once():
 
 def test_wrong_domains_are_named():
     with pytest.raises(
-        ValueError, match=r"held_out must be domains \('art', .*\), got 'scetch'; did you mean 'sketch'\?"
+        ValueError, match=r"held_out must be domains \('art', .*\), got 'scetch'; did you mean sketch\?"
     ):
         by_held_out(DOMAIN, held_out=["scetch"])
     with pytest.raises(ValueError, match=r"validation must be other domains than held_out, got 'art' for both"):
