@@ -12,7 +12,6 @@ import yaml
 
 from okapi.cli import main
 from okapi.config import make_config
-from okapi.evaluation import Diagnosis, diagnose
 from okapi.evaluation.diagnosis import Diagnosis, diagnose
 from okapi.report.diagnosis_page import diagnosis_page
 
