@@ -1,6 +1,7 @@
 """Phrases that error messages share."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -27,3 +28,23 @@ def did_you_mean(name: object, known: Iterable[str], prefix: str = "") -> str:
     """
     near = get_close_matches(str(name), list(known), n=1)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
+
+
+def as_options(message: str, options: Mapping[str, str]) -> str:
+    """Call parameters in a message by their command-line options; words in quotes and in paths are left alone.
+
+    Parameters
+    ----------
+    message : str
+    options : mapping of str to str
+        Options by parameter. A parameter of one word is replaced only at the start of the message.
+
+    Examples
+    --------
+    >>> as_options("std_caliper must be positive", {"std_caliper": "--std-caliper"})
+    '--std-caliper must be positive'
+    """
+    for name, option in options.items():
+        start = r"(?<![\w'./-])" if "_" in name else "^"
+        message = re.sub(rf"{start}{name}(?![\w'/-]|\.\w| ')", option, message)
+    return message

@@ -12,7 +12,6 @@ from okapi.benchmark import make_grid
 from okapi.benchmark.plan import settle
 from okapi.report.confusion import MOST_CLASSES, read_confusion
 from okapi.report.curves import MOST_POINTS, draw_curves
-from okapi.report.live import goes_on
 from okapi.report.run_page import choose_run, report_page
 from okapi.report.run_tables import about_split, chosen_split, group_tables, runs_table
 from okapi.report.runs import gather, read_metrics, read_record, seconds_left
@@ -256,7 +255,4 @@ def test_a_benchmark_whose_runs_wait_goes_on_and_has_a_page(tmp_path):
     config.write_text("data: {name: sites}\nmodel: {name: mlp}\nalgorithm: {name: erm}\ntraining: {steps: 5}\n")
     settle(make_grid([config], seeds=[0, 1]), tmp_path / "bench")
     gathered = gather([tmp_path / "bench"])
-    assert goes_on(gathered)
     assert "2 of 2 runs are not finished" in report_page(gathered, choose_run(gathered))
-    assert not goes_on(gather([write_run(tmp_path / "run")]))
-    assert goes_on(gather([write_run(tmp_path / "half", done=20)]))

@@ -5,7 +5,7 @@ from multiprocessing import forkserver
 import pytest
 from tests.training.runs import SERVER, Forked, environment
 
-IMPORTS = ["okapi.benchmark.worker", "okapi.cli", "okapi.report.live"]
+IMPORTS = ["okapi.benchmark.worker", "okapi.cli", "okapi.commands.report"]
 
 ARGUMENTS = [
     "--headless",

@@ -185,7 +185,7 @@ def run(*words: object) -> int:
 REFUSED = {
     "--seeds 0": "--seeds must be how many seeds",
     "--methods nonsense": "method 'nonsense' has no config",
-    "--start-from nonsense": "start_from must be a method: method 'nonsense' has no config",
+    "--start-from nonsense": "--start-from must be a method: method 'nonsense' has no config",
     "--targets moon": "targets must be domains that can be held out",
     "--folds A-E": "folds need a data set with the key data.fold",
     "--energy": "--energy needs --country",

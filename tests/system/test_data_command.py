@@ -168,7 +168,7 @@ REFUSED = {
     "t.csv --target y --domain site --split x --columns z": r"row 1, column 'x' must be one of 'train'",
     "t.csv --target y --domain site --held-out oslo": "--held-out must be domains",
     "t.csv --target y --domain site --near 40": "--near must be from 0 to 16 bits, or none, got 40",
-    "t.csv --target y --domain site --near much": "--near must be a whole number, got 'much'",
+    "t.csv --target y --domain site --near much": "--near must be a whole number or none, got 'much'",
     "t.csv --target y --domain site --most 0": "--most must be at least 1, got 0",
     "t.csv --target y --domain site --out notes.txt": r"notes\.txt is a file; --out names a folder",
     "t.csv --target y --domain site --data.fold B": r"--data\.fold is a key of configs, but .*t\.csv is none",
@@ -176,7 +176,7 @@ REFUSED = {
     "empty --text words": "--text says what a file holds, but .*empty is a folder",
     "empty --out empty/report": "--out must not be in the data",
     "bad.yaml": r"bad\.yaml: data must be keys and values",
-    "": "FILE is missing",
+    "": "FILE_OR_FOLDER is missing",
 }
 
 

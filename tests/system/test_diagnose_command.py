@@ -97,7 +97,7 @@ REFUSED = {
     "z.csv --domain site --columns x --target same --unlabelled lima": "target must differ between samples",
     "z.csv --domain site --target species --limit 3": "--limit must be at least 10, got 3",
     "z.csv --domain site --target species --k 0": "--k must be a whole number of at least 1",
-    "z.csv --domain site --target species --task ranking": "--task invalid choice",
+    "z.csv --domain site --target species --task ranking": "--task must be one of .*, got 'ranking'",
     "z.csv --domain site --data.root here": r"--data\.root is a key of configs",
     "one.csv --domain site": "every row of 'site' is 'oslo'",
     "nan.parquet --domain site": r"nan\.parquet: row 7, column 'x' is nan",

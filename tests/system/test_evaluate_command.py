@@ -117,7 +117,7 @@ REFUSED = {
     "RUN --split ood_val --rows 0": "--rows must be at least 1, got 0",
     "RUN --split ood_val --training.steps 3": r"--training\.steps cannot differ from what the model was trained with",
     "RUN --splits ood_val": r"unknown option --splits; did you mean --split\?",
-    "--split ood_val": "RUN is missing",
+    "--split ood_val": "DIR is missing",
     "nowhere --split ood_val": "nowhere does not exist",
 }
 

@@ -1,11 +1,7 @@
-"""``okapi report`` as a user meets it: pages of real runs, in a real browser, and one that follows a run."""
+"""``okapi report`` as a user meets it: pages of real runs, in a real browser."""
 
 import json
-import re
-import signal
-import time
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -13,13 +9,11 @@ import pandas as pd
 import pytest
 import yaml
 from tests.report.folders import write_run
-from tests.training.runs import end
 
 from okapi.benchmark import make_grid, read_results
 from okapi.benchmark.plan import settle
 from okapi.cli import main
 from okapi.report import write_report
-from okapi.report.live import follow
 from okapi.training import train
 from okapi.training.evaluating import evaluate_run
 
@@ -223,53 +217,6 @@ def test_pictures_of_the_built_in_data_are_shown(open_page, tmp_path):
         assert images.nth(number).evaluate("image => image.naturalWidth") == 32
     assert "No split of run has been evaluated" in opened.locator(".note").first.inner_text()
     assert opened.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def test_a_page_follows_a_run_to_its_end(tmp_path, capsys, fork):
-    folder, out = tmp_path / "run", tmp_path / "live.html"
-    config = write_config(tmp_path, training={"steps": 300, "validate_every": 150, "log_every": 2})
-    training = fork("train", config, "--out", folder)
-    while not (folder / "metrics.csv").exists():
-        assert training.poll() is None, training.communicate()
-        time.sleep(0.02)
-    seen: list[str] = []
-
-    def watch() -> None:
-        while 'id="gallery-list"' not in "".join(seen[-1:]):
-            if out.exists():
-                seen.append(out.read_text(encoding="utf-8"))
-            time.sleep(0.02)
-
-    watching = Thread(target=watch, daemon=True)
-    watching.start()
-    try:
-        follow([folder], out, every=0.1)
-    finally:
-        end(training)
-    watching.join(10)
-    assert f"Following {folder} in {out}" in capsys.readouterr().err
-    assert all(page.endswith("</html>") for page in seen)  # never half of one
-    steps = [found[1] for page in seen if (found := re.search(r">step (\d+) of 300", page))]
-    assert len(set(steps)) > 1
-    assert [int(step) for step in steps] == sorted(map(int, steps))
-    assert 'http-equiv="refresh"' in seen[0]
-    assert 'http-equiv="refresh"' not in seen[-1]
-
-
-def test_following_stops_cleanly(tmp_path, fork):
-    run, out = write_run(tmp_path / "run", steps=100, done=30), tmp_path / "live.html"
-    following = fork("report", "--live", run, "--out", out)
-    while not out.exists():
-        assert following.poll() is None, following.communicate()
-        time.sleep(0.05)
-    assert 'http-equiv="refresh"' in out.read_text()
-    assert "step 30 of 100, 35 s left" in out.read_text()
-    following.send_signal(signal.SIGINT)
-    _, errors = following.communicate(timeout=60)
-    assert following.returncode == 130
-    assert errors.splitlines()[-1] == "okapi: stopped"
-    assert 'http-equiv="refresh"' not in out.read_text()
-    assert "no longer followed" in out.read_text()
 
 
 @pytest.mark.parametrize(

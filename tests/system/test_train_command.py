@@ -307,7 +307,7 @@ def test_a_directory_that_is_not_free_is_refused(erm_run, tmp_path, capsys):
         ([], "give either CONFIG"),
         ([CONFIGS / "erm.yaml"], "--out is missing"),
         ([CONFIGS / "erm.yaml", "--resume", erm_run], "give either CONFIG"),
-        (["--resume", erm_run, "--out", tmp_path / "x"], "--resume goes on in its own directory"),
+        (["--resume", erm_run, "--out", tmp_path / "x"], "--resume continues in its own directory"),
         (["--resume", tmp_path], "holds no run"),
         ([tmp_path / "none.yaml", "--out", tmp_path / "x"], "cannot be read: No such file"),
     ):

@@ -70,10 +70,3 @@ def test_help_says_what_tune_does_with_targets_and_images(capsys):
         text = " ".join(capsys.readouterr().out.split())
         assert ("pairs are compared on it" in text) is compared
         assert ("which the report shows" in text) is compared
-
-
-@pytest.mark.parametrize("words", [["match", "t.csv"], ["tune", "t.csv"]])
-def test_what_is_missing_is_explained_by_the_help_of_the_verb(capsys, words):
-    with pytest.raises(SystemExit):
-        main(words)
-    assert f"okapi {words[0]}: --domain is missing. See okapi {words[0]} --help\n" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from okapi.data.tables import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.matching.diagnostics.precision import TargetKind
+from okapi.messages import as_options
 from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import match_page, sample_pairs, thumbnails
 from okapi.report.plots import to_svg
@@ -142,7 +143,7 @@ def match_table(table: Table, matcher: CaliperMatcher, outcome: NDArray[Any] | N
 def print_matching(console: Console, matching: Matching) -> None:
     """Print what was read, what each rule left, and how well the domains are balanced."""
     print_read(console, matching.table)
-    print_notes(console, matching.notes)
+    print_notes(console, in_options(matching.notes))
     removed = matching.removed.to_dict("records")
     print_table(
         console,
@@ -160,6 +161,12 @@ def print_matching(console: Console, matching: Matching) -> None:
     console.print()
     for label, value in summary(matching).items():
         console.print(Text(f"{label}: {value}"), soft_wrap=not console.is_terminal)
+
+
+def in_options(notes: Sequence[str]) -> list[str]:
+    """Call settings of the matcher in notes by their options."""
+    options = {name: f"--{name.replace('_', '-')}" for name in CaliperMatcher().get_params() if "_" in name}
+    return [as_options(note, options) for note in notes]
 
 
 def _print_balance(console: Console, balance: Balance) -> None:

@@ -68,7 +68,7 @@ def check_roles(table: Table, matcher: CaliperMatcher) -> None:
         raise ValueError(f"exact and columns both name {sorted(both)}: a column is matched exactly or by distance")
     n_domains = len(pd.unique(table.domain))
     if matcher.estimand != "both" and n_domains != 2:
-        raise ValueError(f"estimand {matcher.estimand!r} needs two domains, {table.path} has {n_domains}")
+        raise ValueError(f"estimand={matcher.estimand!r} needs two domains, {table.path} has {n_domains}")
     if table.target is not None and is_quantity(table.target):
         infinite = np.isinf(table.target.astype(np.float64))
         if infinite.any():

@@ -1,6 +1,5 @@
 """What a matching prints: tables of plain text that also read well in a file, and a line that says what goes on."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,20 +10,7 @@ from rich.text import Text
 
 from okapi.report.numbers import count, decimal, plural, share
 
-__all__ = ["count", "decimal", "in_options", "plural", "print_files", "print_notes", "print_table", "share"]
-
-_ALIKE: tuple[str, ...] = (
-    "fixed_caliper",
-    "std_caliper",
-    "outcome_caliper",
-    "caliper_scale",
-    "caliper_sd",
-    "allow_fewer",
-)
-_ALIKE += ("k", "temperature", "distance", "centre", "exact", "estimand", "held_out", "validation", "near", "most")
-_ALIKE += ("unlabelled", "limit", "task")
-_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _ALIKE}
-_OPTIONS |= {"propensity_scores": "--propensity", "n_jobs": "--jobs"}
+__all__ = ["count", "decimal", "plural", "print_files", "print_notes", "print_table", "share"]
 
 
 def print_table(
@@ -69,20 +55,11 @@ def print_table(
     console.print(table)
 
 
-def in_options(message: str) -> str:
-    """Call the arguments in a message by the names they have on the command line: fixed_caliper is --fixed-caliper."""
-    for name, option in _OPTIONS.items():
-        # A plain word is an argument only where a message begins with it.
-        place = rf"\b{name}\b" if "_" in name else rf"^{name}\b"
-        message = re.sub(place, option, message)
-    return message
-
-
 def print_notes(console: Console, notes: Sequence[str]) -> None:
     """Print remarks that a reader must not miss."""
     for note in notes:
         console.print()
-        console.print(Text.assemble(("Note: ", "bold yellow"), in_options(note)))
+        console.print(Text.assemble(("Note: ", "bold yellow"), note))
 
 
 def print_files(console: Console, files: Mapping[str, Path | None]) -> None:

@@ -16,7 +16,7 @@ from okapi.console import stderr, stdout, working
 from okapi.data.tables import write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching.diagnostics.tuning import Tuning, check_grid, settings_of, tune
-from okapi.report.matching import report_settings
+from okapi.report.matching import in_options, report_settings
 from okapi.report.matching_plots import pareto_plot
 from okapi.report.page import tune_page
 from okapi.report.plots import to_svg
@@ -113,7 +113,7 @@ def tune_file(
         )
     console = stdout()
     print_read(console, table)
-    print_notes(console, notes)
+    print_notes(console, in_options(notes))
     print_tuning(console, tuning)
     frames = {} if out is None else {out: tuning.table}
     write_files(frames | ({} if report is None or html is None else {report: html}))

@@ -1,0 +1,575 @@
+"""The command line: parses and calls `okapi.commands`, of which nothing is imported before a command runs.
+
+An option has the name of the parameter that it sets: ``okapi match t.csv --k 5`` calls ``match(Path("t.csv"), k=5)``.
+"""
+
+import argparse
+import io
+import re
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from okapi import __version__
+from okapi.messages import as_options, did_you_mean
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+DESCRIPTION = "Match samples across domains, and train models that hold up on sites nobody labelled."
+# Parameters that an error message may name, but that no option is called after.
+OTHER_NAMES = {"propensity_scores": "--propensity", "n_jobs": "--jobs"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Returns
+    -------
+    int
+        0; 1 if a run or a part of the work failed; 2 for wrong usage or input; 130 after Ctrl-C.
+
+    Examples
+    --------
+    >>> main(["config", "training.steps"])  # doctest: +SKIP
+    0
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an arrow is not worth a crash where the encoding has none
+    parser, options = parse(sys.argv[1:] if arguments is None else arguments)
+    run: Callable[..., int | None] = getattr(import_module(f"okapi.commands.{parser.name}"), parser.name)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return run(**options) or 0
+    except KeyboardInterrupt:
+        print("okapi: stopped", file=sys.stderr)
+        return INTERRUPTED
+    except MemoryError as error:
+        print(f"okapi: there is not enough memory. {error}".rstrip(), file=sys.stderr)
+        return FAILED
+    except Exception as error:
+        from okapi.training.errors import RunError
+
+        if isinstance(error, RunError):
+            print(f"okapi: {error}", file=sys.stderr)
+            return error.code
+        if isinstance(error, ValueError | OSError):
+            print(f"okapi: {as_options(str(error), parser.named(options))}", file=sys.stderr)
+            return USAGE
+        raise
+
+
+def parse(words: Sequence[str]) -> tuple["Parser", dict[str, Any]]:
+    """Return the parser of the command that the words name, and the arguments of its function."""
+    parser = Parser(prog="okapi", description=DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"okapi {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", description="okapi COMMAND --help says more")
+    for name, (help_, add_options) in COMMANDS.items():
+        command: Parser = commands.add_parser(name, prog=f"okapi {name}", help=help_)
+        command.name = name
+        add_options(command)
+    words = list(words)
+    if not words:
+        parser.error(f"a command is missing: {', '.join(COMMANDS)}")
+    if words[0] not in COMMANDS:
+        if not words[0].startswith("-"):
+            parser.error(f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)}")
+        parser.without_keys(words)
+        parser.parse_args(words)
+        parser.error("a command is missing")
+    command = commands.choices[words[0]]
+    words, overrides = command.without_keys(words[1:])
+    options = vars(command.parse_args(words))
+    return command, {**options, "overrides": overrides} if command.keys else options
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports what is wrong in one sentence, with the name that was probably meant.
+
+    Parameters
+    ----------
+    **settings
+        As of `argparse.ArgumentParser`.
+
+    Attributes
+    ----------
+    name : str
+        Of the command, of its module in `okapi.commands` and of the function there.
+    keys : bool
+        Whether keys of a config can be options, too: ``--training.steps 200``.
+    explain : callable, optional
+        Returns more help, which takes time to find.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False, formatter_class=_Formatter)
+        self.name = ""
+        self.keys = False
+        self.explain: Callable[[], str] | None = None
+
+    def describe(self, usage: str, description: str, example: str) -> None:
+        """Set what ``--help`` begins and ends with."""
+        self.usage, self.description, self.epilog = usage, description, f"example:\n{example}"
+
+    def takes_keys(self, key: str, help_: str) -> None:
+        """Let keys of a config be options."""
+        self.keys = True
+        self.add_argument(f"--{key}", dest=argparse.SUPPRESS, metavar="VALUE", default=argparse.SUPPRESS, help=help_)
+
+    def format_help(self) -> str:
+        """Return the help, with what takes time to find."""
+        if self.explain is None:
+            return super().format_help()
+        return f"{super().format_help()}\n{self.explain()}\n"
+
+    def without_keys(self, words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+        """Return the words without dotted keys of a config, and these with their values; reject unknown options."""
+        rest: list[str] = []
+        keys = []
+        waiting = iter(words)
+        for word in waiting:
+            option, equals, value = word.partition("=")
+            if not re.match(r"--\w", word) or option in self._option_string_actions:
+                rest.append(word)
+            elif "." in option and self.keys:
+                value = value if equals else next(waiting, "--")
+                if not equals and value.startswith("--"):
+                    self.error(f"{option} needs a value")
+                keys.append((option.removeprefix("--"), value))
+            else:
+                known = [name for name in self._option_string_actions if "." not in name]
+                self.error(f"unknown option {option}{did_you_mean(option, known)}")
+        return rest, keys
+
+    def named(self, options: dict[str, Any]) -> dict[str, str]:
+        """Return options by the parameters they set; beside a config, whose keys have like names, only given ones."""
+        config = self.keys and (
+            options["overrides"] or any(str(x).endswith((".yaml", ".yml")) for x in options.values())
+        )
+        return OTHER_NAMES | {
+            action.dest: action.option_strings[0]
+            for action in self._actions
+            if action.option_strings and not (config and options.get(action.dest, action.default) == action.default)
+        }
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong with a command line, and exit."""
+        if missing := re.match(r"the following arguments are required: ([^,]+)", message):
+            message = f"{missing[1]} is missing"
+        elif extra := re.match(r"unrecognized arguments: (\S+)", message):
+            message = f"unexpected argument {extra[1]!r}"
+        elif choice := re.match(r"argument ([^:]+): invalid choice: (.*?) \(choose from (.*)\)", message):
+            message = f"{choice[1]} must be one of {choice[3]}, got {choice[2]}"
+        message = re.sub(r"expected (at least )?one argument$", "needs a value", message)
+        message = re.sub(r"^argument (--?[\w-]+)[^:]*:", r"\1", " ".join(message.split())).rstrip("?.")
+        end = "?" if "did you mean" in message else "."
+        print(f"{self.prog}: {message}{end} See {self.prog} --help", file=sys.stderr)
+        sys.exit(USAGE)
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help with examples as they are written, and the default of every option that has one."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=100)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = (action.help or "").removesuffix(" (default: %(default)s)")
+        default = action.default
+        if default in (None, False, (), argparse.SUPPRESS) or not action.option_strings or action.const is False:
+            return text
+        values = default if isinstance(default, tuple) else (default,)
+        shown = " ".join("none" if value is None else str(value) for value in values)
+        return f"{text} (default: {'yes' if default is True else shown})"
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """Show a warning of ours as a sentence, any other with its place."""
+    ours = category.__module__.startswith("okapi.")
+    print(f"Note: {message}" if ours else f"{filename}:{lineno}: {message}", file=sys.stderr)
+
+
+# Values
+
+
+def _converter(kind: Callable[[str], Any], wanted: str, **words: Any) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        if text.lower() in words:
+            return words[text.lower()]
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}") from None
+
+    return convert
+
+
+_integer = _converter(int, "a whole number")
+_integer_or_none = _converter(int, "a whole number or none", none=None)
+_number = _converter(float, "a number")
+_number_or_none = _converter(float, "a number or none", none=None)
+_number_or_auto = _converter(float, "a number or auto", auto="auto")
+
+
+class _Values(argparse.Action):
+    """One value or more, as a tuple."""
+
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, default: tuple[Any, ...] = (), **settings: Any
+    ) -> None:
+        super().__init__(option_strings, dest, nargs="+", default=default, **settings)
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        setattr(namespace, self.dest, tuple(values))
+
+
+# Commands: match, tune, diagnose
+
+
+def _match(parser: Parser) -> None:
+    parser.describe(
+        "okapi match FILE --domain COLUMN [options]",
+        "Match every sample of FILE to its nearest neighbours in other domains, inside calipers on the\n"
+        "propensity score, and print how well the domains are balanced before and after.",
+        "  okapi match patients.csv --domain hospital --k 5 --fixed-caliper 0.9 --std-caliper 0.2 \\\n"
+        "      --out matches.parquet --report matches.html",
+    )
+    _add_columns(parser)
+    add = parser.add_argument
+    add("--k", type=_integer, default=1, metavar="K", help="keys per query")
+    add("--fixed-caliper", type=_number, metavar="T", help="leave out samples with a propensity outside (1 - T, T)")
+    add("--std-caliper", type=_number, metavar="C", help="largest difference of propensities in a pair, in deviations")
+    scales = ["probability", "logit"]
+    add("--caliper-scale", choices=scales, default=scales[0], help="scale on which the std-caliper compares")
+    _add_outcome(parser)
+    help_ = "largest distance of outcomes in a pair; default with --outcome: auto, a third of their deviation"
+    add("--outcome-caliper", type=_number_or_auto, metavar="T", help=help_)
+    add("--temperature", type=_number, default=1.0, metavar="TAU", help="divides the logits of the propensities")
+    _add_matcher(parser)
+    add("--out", type=Path, metavar="FILE", help="write the matches: .parquet or .csv, one row a pair")
+    add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
+
+
+def _tune(parser: Parser) -> None:
+    parser.describe(
+        "okapi tune FILE --domain COLUMN [options]",
+        "Match FILE with every combination of calipers, scale, temperature and k, and compare balance and\n"
+        "retained queries. The best: of the combinations with every |SMD| at most 0.1 the one that retains\n"
+        "most queries; where there is none, the one with the lowest mean |SMD|.",
+        "  okapi tune patients.csv --domain hospital --std-caliper none 0.1 0.2 --k 1 5 \\\n"
+        "      --jobs 4 --report tuning.html",
+    )
+    _add_columns(parser, shows_pairs=False)
+
+    def add(name: str, **settings: Any) -> None:
+        parser.add_argument(name, action=_Values, **settings)
+
+    add("--k", type=_integer, default=(1, 5), metavar="K", help="keys per query")
+    fixed, std = (None, 0.95, 0.9, 0.8), (None, 0.1, 0.2, 0.5, 1.0)
+    add("--fixed-caliper", type=_number_or_none, default=fixed, metavar="T", help="fixed calipers")
+    add("--std-caliper", type=_number_or_none, default=std, metavar="C", help="std-calipers")
+    scales = ("probability", "logit")
+    add("--caliper-scale", choices=scales, default=scales, help="scales of the std-caliper")
+    _add_outcome(parser)
+    add("--outcome-caliper", type=_number_or_none, default=(None,), metavar="T", help="outcome calipers")
+    add("--temperature", type=_number, default=(1.0, 2.0), metavar="TAU", help="temperatures")
+    _add_matcher(parser)
+    parser.add_argument("--jobs", type=_integer, default=1, metavar="N", help="worker processes; -1: one per processor")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write all combinations: .csv or .parquet")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
+
+
+def _add_columns(parser: Parser, *, shows_pairs: bool = True) -> None:
+    """Add what the columns of a file are.
+
+    A command that shows no pairs takes targets and images too: they are no covariates, and the command line that it
+    prints last has them.
+    """
+    add = parser.add_argument
+    passed_on = "no covariate; only passed on to the okapi match that is printed"
+    several: dict[str, Any] = {"action": _Values, "metavar": "COLUMN"}
+    add("file", type=Path, metavar="FILE", help=".csv, .csv.gz, .parquet or .npz; one row a sample")
+    add("--domain", required=True, metavar="COLUMN", help="where a sample comes from")
+    help_ = "covariates; by default every column of numbers or categories without another role"
+    add("--columns", **several, help=help_)
+    add("--id", metavar="COLUMN", help="unique names of the samples")
+    shown = ", which the report shows" if shows_pairs else f"; {passed_on}"
+    add("--image", metavar="COLUMN", help=f"files of images, relative to FILE{shown}")
+    add("--propensity", **several, help="known propensities: of the last of two domains, or of each in sorted order")
+    compared = "no covariate, but pairs are compared on it"
+    add("--target", metavar="COLUMN", help=f"outcome; {compared if shows_pairs else passed_on}")
+    add("--exact", **several, help="columns that must be equal within a pair")
+
+
+def _add_outcome(parser: Parser) -> None:
+    help_ = (
+        "known or predicted outcome, no covariate: one column, compared in its deviations, or of classes; or several, "
+        "such as their probabilities, compared by Euclidean distance"
+    )
+    parser.add_argument("--outcome", action=_Values, metavar="COLUMN", help=help_)
+
+
+def _add_matcher(parser: Parser) -> None:
+    """Add the settings of the matcher that ``match`` and ``tune`` share."""
+    add = parser.add_argument
+    add("--caliper-sd", choices=["pooled", "all"], default="pooled", help="deviation that the std-caliper counts in")
+    help_ = "the fixed caliper leaves out queries only, not keys"
+    add("--one-way", action="store_false", dest="two_way", help=help_)
+    distances = ["euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensity"]
+    add("--distance", choices=distances, default="euclidean", help="distance of covariates")
+    help_ = "for embeddings: centre vectors by domain mean before the distance, euclidean or cosine, is taken"
+    add("--centre", action="store_true", help=help_)
+    switch, help_ = argparse.BooleanOptionalAction, "whether a key may serve several queries"
+    add("--replace", action=switch, default=True, help=help_)
+    add("--order", choices=["largest", "closest", "data"], help="who chooses first with --no-replace")
+    help_ = "att: queries are the last of two domains in sorted order; atc: the first"
+    add("--estimand", choices=["both", "att", "atc"], default="both", help=help_)
+    add("--allow-fewer", action="store_true", help="keep queries with fewer than k keys")
+
+
+def _diagnose(parser: Parser) -> None:
+    parser.describe(
+        "okapi diagnose DATA [--domain COLUMN --target COLUMN] [options]",
+        "Find out before training whether matching samples across domains is likely to help, and with which\n"
+        "calipers. No label of an unlabelled domain is read: each labelled domain in turn plays the unlabelled\n"
+        "one, and its pairs are compared with a plain predictor trained on the others.",
+        "  okapi diagnose features.parquet --domain site --target species --columns encoding \\\n"
+        "      --unlabelled kenya --json kenya.json --report kenya.html\n"
+        "  okapi diagnose configs/pacs/okapi.yaml --data.root ~/pacs     the encoder as the config has it\n"
+        "  okapi diagnose runs/erm                                       the encoder that the run has trained",
+    )
+    add = parser.add_argument
+    help_ = (
+        ".csv, .csv.gz, .parquet or .npz of encodings, one row a sample; or a config, .yaml, or a run directory, "
+        "whose splits train and unlabelled are encoded"
+    )
+    add("data", type=Path, metavar="DATA", help=help_)
+    add("--domain", metavar="COLUMN", help="where a sample comes from")
+    help_ = "encodings; by default every column of numbers or categories without another role"
+    add("--columns", action=_Values, metavar="COLUMN", help=help_)
+    add("--target", metavar="COLUMN", help="classes or numbers; may be missing where nobody labelled")
+    help_ = "whose targets are not read (default: those without any)"
+    add("--unlabelled", action=_Values, metavar="DOMAIN", help=help_)
+    add("--task", choices=["classification", "regression"], help="by default what the targets look like")
+    add("--k", type=_integer, default=5, metavar="K", help="keys per query")
+    help_ = "scale encodings to unit length, as training does"
+    add("--normalise", action=argparse.BooleanOptionalAction, default=True, help=help_)
+    add("--limit", type=_integer, default=5000, metavar="N", help="most samples of a domain that are used")
+    add("--seed", type=_integer, default=0, metavar="SEED", help="of the samples that are drawn where there are more")
+    add("--json", type=Path, metavar="FILE", help="write the verdict and all metrics: .json")
+    add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
+    parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --data.size 128")
+
+
+# Commands: train, embed, evaluate, benchmark
+
+
+def _train(parser: Parser) -> None:
+    parser.describe(
+        "okapi train CONFIG --out DIR [options]\n       okapi train --resume DIR",
+        "Train a model as the YAML file CONFIG says. DIR gets the selected weights (model.safetensors),\n"
+        "metrics (metrics.csv), checkpoints and the config with all its keys. A run that was stopped, or\n"
+        "killed, is resumed by --resume and ends in the same bits. Any key of the config can be an option too.",
+        "  okapi train configs/sites/okapi.yaml --out runs/okapi --seed 1 --training.steps 500\n"
+        "  okapi train --resume runs/okapi\n"
+        "  torchrun --nproc_per_node=2 -m okapi train configs/sites/okapi.yaml --out runs/okapi2",
+    )
+    parser.explain = _training_keys
+    add = parser.add_argument
+    add("config", type=Path, nargs="?", metavar="CONFIG", help="a YAML file such as configs/sites/okapi.yaml")
+    add("--out", type=Path, metavar="DIR", help="where to write; must be new or empty")
+    add("--resume", type=Path, metavar="DIR", help="resume the run in DIR")
+    add("--seed", type=_integer, metavar="N", help="seed of all that is random (default: the config's)")
+    add("--dry-run", action="store_true", help="build everything, do two steps, estimate the run; writes nothing")
+    parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --model.hidden '[64, 64]'")
+
+
+def _training_keys() -> str:
+    from inspect import cleandoc
+    from textwrap import indent
+
+    from okapi.config import TrainingSettings
+
+    explained = cleandoc(TrainingSettings.__doc__ or "").partition("----------\n")[2]
+    return f"keys of the section training:\n{indent(explained, '  ')}"
+
+
+def _embed(parser: Parser) -> None:
+    parser.describe(
+        "okapi embed CONFIG [DATA] --out FILE [options]",
+        "Write the encodings of a data set, with ids, domains, splits and targets, for matching and for\n"
+        "quick experiments on frozen features. Nothing is scored; targets of test splits are written too.\n"
+        "Killed, it is resumed by the same command and ends in the same bytes. Any key of the config can be\n"
+        "an option too.",
+        "  okapi embed runs/okapi --out features.parquet\n"
+        "  okapi embed configs/pacs/erm.yaml ~/pacs --out features.parquet --model.backbone efficientnet-lite0 \\\n"
+        "      --model.pretrained imagenet --data.size 128\n"
+        "  okapi match features.parquet --domain domain --id id --target target --columns encoding\n\n"
+        "columns: id, domain, split, target, encoding (a list); an npz has x, y, domain, split and id, a csv\n"
+        "encoding_0, encoding_1 and so on.",
+    )
+    add = parser.add_argument
+    add("config", type=Path, metavar="CONFIG", help="a run directory, whose selected weights are used, or a YAML file")
+    add("data", type=Path, nargs="?", metavar="DATA", help="file or folder of the data (default: the config's)")
+    add("--out", type=Path, required=True, metavar="FILE", help="what to write: .parquet, .npz or .csv")
+    add("--weights", type=Path, metavar="FILE", help="weights of the network: a model.safetensors")
+    add("--split", action=_Values, metavar="SPLIT", help="only samples of these splits")
+    add("--normalise", action="store_true", help="scale encodings to unit length")
+    add("--batch-size", type=_integer, default=64, metavar="N", help="samples at a time")
+    add("--workers", type=_integer, metavar="N", help="processes that load samples (default: training.workers)")
+    add("--device", default="auto", metavar="NAME", help="cpu, cuda, cuda:1, mps")
+    add("--restart", action="store_true", help="begin anew and replace what was written before")
+    parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --data.size 128")
+
+
+def _evaluate(parser: Parser) -> None:
+    parser.describe(
+        "okapi evaluate DIR --split SPLIT [options]",
+        "Measure the model of a finished run on a split: all metrics, by domain and by group. Test splits\n"
+        "are sealed, and this command opens them: DIR/results.json gets the metrics, how often each test\n"
+        "split has been opened, and with which weights. Predictions go to DIR/predictions-SPLIT.parquet.",
+        "  okapi evaluate runs/okapi --split ood_test\n"
+        "  okapi evaluate runs/okapi --split id_val --split ood_val --weights last --data.root /data/pacs",
+    )
+    add = parser.add_argument
+    add("run", type=Path, metavar="DIR", help="the directory of a finished run")
+    help_ = "train, id_val, ood_val, id_test or ood_test; may be repeated"
+    add("--split", action="append", metavar="SPLIT", help=help_)
+    choices, help_ = ["selected", "last"], "the selected ones or those of the last step"
+    add("--weights", choices=choices, default="selected", help=help_)
+    add("--rows", type=_integer, default=10, metavar="N", help="rows of the tables of domains and groups, worst first")
+    add("--out", type=Path, metavar="FILE", help="write the metrics to a JSON file, too")
+    add("--force", action="store_true", help="evaluate a config or weights that were edited since, with a note")
+    parser.takes_keys("SECTION.KEY", "where the data is, or what computes: --data.root FOLDER")
+
+
+def _benchmark(parser: Parser) -> None:
+    parser.describe(
+        "okapi benchmark CONFIGS [options]",
+        "Train every method with every seed, and every fold or held-out target, each run in a process of\n"
+        "its own; open the test splits of each once; and write one table: mean (standard deviation), paired\n"
+        "differences to ERM with a bootstrap interval, the best and those not significantly worse marked.\n"
+        "Killed, it is resumed by the same command: finished runs stay, begun ones are resumed, failed ones\n"
+        "are tried again. Keys of the config can be options too, for all runs.",
+        "  okapi benchmark configs/sites --methods erm,okapi,okapi_plus --seeds 5\n"
+        "  okapi benchmark configs/sites --seeds 5 --start-from erm --out runs/sites-from-erm\n"
+        "  okapi benchmark configs/pacs --targets all --seeds 3 --data.root ~/pacs --out runs/pacs\n"
+        "  okapi benchmark configs/poverty --folds A-E --engine slurm --slurm-partition gpu --slurm-gpus 1\n\n"
+        "The folder gets table.md, table.csv, table.tex, runs.csv (every run with its config's hash, seed,\n"
+        "version, environment and time), logs/, and the run directories METHOD/TARGET/seed-N; start/\n"
+        "has those of --start-from, which are in no table.",
+    )
+    add = parser.add_argument
+    add("configs", type=Path, nargs="+", metavar="CONFIGS", help="a folder of YAML files, or YAML files")
+    add("--methods", metavar="NAMES", help="which files of the folder (default: erm, fixmatch, okapi, okapi_plus)")
+    add("--seeds", default="1", metavar="N", help="how many seeds, from 0, or which: 0,3,7")
+    add("--folds", metavar="NAMES", help="folds of the data set, such as A-E")
+    add("--targets", metavar="NAMES", help="domains to hold out one after the other, or all")
+    add("--out", type=Path, metavar="DIR", help="where to write (default: runs/ and the name of the folder)")
+    add("--reference", default="erm", metavar="NAME", help="the method that others are compared with")
+    help_ = "train this method first, with every target and seed, and let all runs start from its weights"
+    add("--start-from", metavar="NAME", help=help_)
+    add("--split", metavar="SPLIT", help="split of the table (default: ood_test where there is one)")
+    add("--metric", metavar="NAME", help="metric of the table (default: the config's, or the task's main one)")
+    add("--no-test", dest="test", action="store_false", help="leave test splits sealed: validation metrics only")
+    add("--workers", type=_integer, metavar="N", help="runs at a time, which share the cores (default: GPUs, or cores)")
+    add("--engine", choices=["local", "slurm"], default="local", help="this machine, or one Slurm job for each run")
+    add("--slurm-partition", metavar="NAME", help="partition of the jobs")
+    help_ = "time limit, after which a run is resumed in a new job"
+    add("--slurm-time", type=_integer, default=24 * 60, metavar="MINUTES", help=help_)
+    add("--slurm-cpus", type=_integer, default=4, metavar="N", help="cores of each run")
+    add("--slurm-gpus", type=_integer, default=0, metavar="N", help="GPUs of each run")
+    add("--slurm-memory", type=_number, metavar="GB", help="memory of each run")
+    add("--energy", action="store_true", help="measure energy and carbon by codecarbon; one run at a time by default")
+    add("--country", metavar="CODE", help="where the machine stands, for --energy: GBR")
+    parser.takes_keys("SECTION.KEY", "a key of all configs, as YAML: --training.steps 200")
+
+
+# Commands: report, data, demo
+
+
+def _report(parser: Parser) -> None:
+    parser.describe(
+        "okapi report DIR... [options]",
+        "Write one report about runs and benchmarks: results, curves over training, worst domains and\n"
+        "groups, confusion, propensities at several temperatures, balance, a gallery of matches and a map of\n"
+        "the encodings. It is one HTML file that needs nothing else. Test splits are not opened: they appear only\n"
+        "where okapi evaluate, or okapi benchmark, has opened them before.",
+        "  okapi report runs/okapi --out okapi.html\n  okapi report runs/sites --run runs/sites/okapi/all/seed-0",
+    )
+    add = parser.add_argument
+    add("runs", type=Path, nargs="+", metavar="DIR", help="run directories, benchmarks, or folders of run directories")
+    add("--out", type=Path, default=Path("report.html"), metavar="FILE", help="what to write")
+    add("--run", type=Path, metavar="DIR", help="whose matches and map are shown (default: the first run of okapi)")
+    help_ = "samples of that run to encode; 0: no matches, no map"
+    add("--samples", type=_integer, default=2000, metavar="N", help=help_)
+    parser.takes_keys("SECTION.KEY", "where that run's data is: --data.root FOLDER")
+
+
+def _data(parser: Parser) -> None:
+    parser.describe(
+        "okapi data FILE_OR_FOLDER [options]",
+        "Print what is in a data set: samples by split, domain and class, missing targets, files that\n"
+        "cannot be read, and duplicates across splits, exact ones and, of images, near ones. Every file is\n"
+        "read once. Duplicates do not change the exit code.\n"
+        "Exit code: 0; 1 if there are files that cannot be read; 2 if the data set cannot be.",
+        "  okapi data photos/                                  folders domain/class/*.jpg\n"
+        "  okapi data photos/ --held-out sketch --validation photo --out report\n"
+        "  okapi data reviews.csv.gz --text text --target label --domain shop\n"
+        "  okapi data slides.csv --image file --target grade --domain hospital --split part\n"
+        "  okapi data features.npz --columns x --target y --domain site\n"
+        "  okapi data ~/wilds/iwildcam_v2.0                    WILDS is known by its folders\n"
+        "  okapi data configs/pacs/okapi.yaml --data.root ~/pacs   what training would see",
+    )
+    add = parser.add_argument
+    several: dict[str, Any] = {"action": _Values}
+    help_ = "a folder of images or of WILDS; .csv, .csv.gz, .parquet or .npz; or a config, .yaml"
+    add("source", type=Path, metavar="FILE_OR_FOLDER", help=help_)
+    add("--image", metavar="COLUMN", help="paths of images, from the file's folder or from --root")
+    add("--text", metavar="COLUMN", help="texts")
+    add("--columns", **several, metavar="COLUMN", help="features; by default all numbers (npz: x)")
+    add("--root", metavar="FOLDER", help="where paths of images begin")
+    add("--target", **several, metavar="COLUMN", help="what is predicted; by default target (npz: y)")
+    add("--domain", **several, metavar="COLUMN", help="where a sample comes from; by default domain")
+    add("--split", metavar="COLUMN", help="train, unlabelled, id_val, ood_val, id_test or ood_test")
+    add("--id", metavar="COLUMN", help="unique names of the samples")
+    kinds = ["classification", "regression", "multilabel"]
+    add("--task", choices=kinds, help="by default what the targets look like")
+    add("--held-out", **several, metavar="DOMAIN", help="domains to predict at: half unlabelled, half ood_test")
+    add("--validation", **several, metavar="DOMAIN", help="domains that are ood_val")
+    help_ = "bits in which hashes of near duplicates may differ, or none"
+    add("--near", type=_integer_or_none, default=6, metavar="BITS", help=help_)
+    add("--most", type=_integer, default=20, metavar="N", help="domains and classes that are printed")
+    add("--out", type=Path, metavar="FOLDER", help="write a contact sheet and tables of samples and duplicates")
+    parser.takes_keys("data.KEY", "a key of the config")
+
+
+def _demo(parser: Parser) -> None:
+    parser.describe(
+        "okapi demo [--out FOLDER]",
+        "Match scikit-learn's handwritten digits, as photographed at made-up sites; then train ERM,\n"
+        "FixMatch and Okapi to read them at sites that are new, and write tables and reports. Takes a few\n"
+        "minutes on two cores and downloads nothing. Stopped, it is resumed by the same command.",
+        "  okapi demo --out demo\n  okapi demo --out short --training.steps 100",
+    )
+    parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="where to write")
+    parser.takes_keys("SECTION.KEY", "a key of all configs, as YAML: --training.steps 100")
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
+    "match": ("match the samples of a file across its domains", _match),
+    "tune": ("try many calipers on a file and compare them", _tune),
+    "diagnose": ("find out whether matching is likely to help, before training", _diagnose),
+    "train": ("train a model, or resume a run", _train),
+    "embed": ("write the encodings of a data set to a file", _embed),
+    "evaluate": ("measure a finished run on a split; opens test splits, and says so", _evaluate),
+    "benchmark": ("train methods with several seeds, folds or targets, and compare them", _benchmark),
+    "report": ("write a report about runs and benchmarks", _report),
+    "data": ("show what is in a data set, and what is wrong", _data),
+    "demo": ("match and train on built-in images of digits", _demo),
+}
