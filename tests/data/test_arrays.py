@@ -8,7 +8,7 @@ import torch
 from okapi.config import ArraysSettings
 from okapi.data.arrays import arrays_dataset, from_arrays
 from okapi.data.dataset import DATA
-from okapi.data.formats import TableError
+from okapi.data.io import TableError
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.task import Task
 from okapi.data.views import Affine, Compose, Noise, Views

@@ -8,9 +8,9 @@ from PIL import Image
 from tests.data.small_tokenizer import save_tokenizer
 
 from okapi.config import ColumnSettings
-from okapi.data.formats import TableError
 from okapi.data.hugging_face import hugging_face_dataset
 from okapi.data.images import ImageError, normalisation
+from okapi.data.io import TableError
 from okapi.data.picture_views import picture_views
 from okapi.data.task import Task
 

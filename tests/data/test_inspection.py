@@ -12,8 +12,8 @@ from okapi.config import ImageFolderSettings, PovertySettings, TableSettings
 from okapi.data.arrays import from_arrays
 from okapi.data.dataset import Dataset
 from okapi.data.folders import FolderError
-from okapi.data.formats import TableError
 from okapi.data.inspection import inspect_dataset
+from okapi.data.io import TableError
 from okapi.data.recognition import Roles, recognise
 from okapi.data.task import Task
 from okapi.data.unchecked import unchecked_dataset

@@ -17,8 +17,8 @@ from tests.data.small_tokenizer import WORDS, save_tokenizer
 from okapi.config import ColumnSettings, TableSettings
 from okapi.data.batches import Batches
 from okapi.data.dataset import DATA, SPLITS
-from okapi.data.formats import TableError
 from okapi.data.images import ImageError
+from okapi.data.io import TableError
 from okapi.data.sampling import Stream
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.table_dataset import table_dataset

@@ -21,6 +21,7 @@ from hypothesis.extra.numpy import arrays
 
 from okapi.data import TableError, check_output, read_table, write_frame, write_text
 from okapi.data import tables as module
+from okapi.data.io import open_table, write_files
 
 SITES = np.array(["rome", "oslo", "rome", "oslo"])
 
@@ -161,10 +162,10 @@ def test_parquet_reads_categories_booleans_and_half_floats(tmp_path: Path):
 # What is refused: the message names the file, the row and the column
 
 CSV_ERRORS = {
-    "site,x\na,1\nb,\n": r"row 2, column 'x': '' is not a number",
-    "site,x\na,1\nb,2\na,1;5\n": r"row 3, column 'x': '1;5' is not a number",
+    "site,x\na,1\nb,\n": r"row 2, column 'x' is missing",
+    "site,x\na,1\nb,2\na,1;5\n": r"row 3, column 'x': '1;5' is not a finite number",
     "site,x\na,1\nb,inf\n": r"row 2, column 'x' is inf",
-    "site,x\na,nan\nb,1\n": r"row 1, column 'x' is nan",
+    "site,x\na,nan\nb,1\n": r"row 1, column 'x' is missing",
     "site,x\na,1\n,2\n": r"row 2, column 'site' is missing",
     "site,x\na,1\nb,2,3\n": r"row 2 has 3 cells, the header 2",
     "site,x\na,1\nb\n": r"row 2 has 1 cells, the header 2",
@@ -201,7 +202,7 @@ def test_files_that_are_not_tables(tmp_path: Path):
     for name, words in {
         "folder.csv": "is a directory",
         "none.csv": "does not exist",
-        "t.xlsx": "cannot read '.xlsx'",
+        "t.txt": "cannot read '.txt'",
     }.items():
         with pytest.raises(TableError, match=words):
             read_table(tmp_path / name, domain="site")
@@ -217,8 +218,6 @@ def test_files_that_are_not_tables(tmp_path: Path):
         (b"site,gr\xf6\na,1\nb,2\n", "the name of column 2 is not UTF-8, it holds the byte 0xf6"),
         (b"site,x\na,1\nb,2\n\xff,2,3\n", "row 3 has 3 cells, the header 2"),
         (b"\xe8\x00\xff" * 1000, "the name of column 1 is not UTF-8"),
-        (b"age;site\n1;a\n2;b\n", "seems separated by ';', not ','"),
-        (b"age\tsite\n1\ta\n2\tb\n", "seems separated by tabs, not ','"),
     ],
 )
 def test_csv_of_another_encoding_or_mark_is_named_in_a_line(tmp_path: Path, capsys, text: bytes, words: str):
@@ -237,7 +236,7 @@ def test_a_process_that_refuses_a_csv_ends_in_order_on_one_processor(tmp_path: P
     path = csv(tmp_path, "site,x\n" + "a,1\nb,2\n" * 100_000)
     program = (
         "import os, sys\nos.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
-        "from pathlib import Path\nfrom okapi.data.formats import open_source\nopen_source(Path(sys.argv[1]))"
+        "from pathlib import Path\nfrom okapi.data.io import open_table\nopen_table(Path(sys.argv[1]))"
     )
     for _ in range(4):
         subprocess.run([sys.executable, "-c", program, str(path)], check=True, capture_output=True)
@@ -261,9 +260,9 @@ def test_parquet_errors_name_the_place(tmp_path: Path):
     path = tmp_path / "t.parquet"
     bad: dict[str, tuple[object, str]] = {
         "e": ([[1.0, 2.0], [1.0, 2.0], [1.0], [1.0, 2.0]], "row 3, column 'e' holds 1 values, the first row 2"),
-        "x": ([1.0, None, 1.0, 1.0], "row 2, column 'x' is nan"),
-        "n": ([1, 1, 1, None], "row 4, column 'n' is nan"),
-        "flag": ([True, None, True, True], "row 2, column 'flag' is nan"),
+        "x": ([1.0, None, 1.0, 1.0], "row 2, column 'x' is missing"),
+        "n": ([1, 1, 1, None], "row 4, column 'n' is missing"),
+        "flag": ([True, None, True, True], "row 2, column 'flag' is missing"),
         "word": (pa.array(["a", None, "a", "b"]).dictionary_encode(), "row 2, column 'word' is missing"),
         "empty": (pa.array([[], [], [], []], pa.list_(pa.float32())), "holds no values"),
     }
@@ -274,7 +273,7 @@ def test_parquet_errors_name_the_place(tmp_path: Path):
     with pytest.raises(TableError, match="holds lists"):
         read_table(path, domain="empty")
     pq.write_table(pa.table({"site": SITES, "when": pa.array([1, 2, 3, 4], pa.timestamp("s"))}), path)
-    with pytest.raises(TableError, match="'when' holds neither numbers nor categories"):
+    with pytest.raises(TableError, match="'when' holds dates, not numbers: leave it out"):
         read_table(path, domain="site", columns=["when"])
 
 
@@ -286,7 +285,7 @@ def test_npz_errors_name_the_array(tmp_path: Path, save):
         ({"X": X, "Z": X, "site": SITES}, "several 2-D arrays, 'X', 'Z': choose by columns"),
         ({"X": X, "site": SITES.astype(object)}, "array 'site' holds pickled objects"),
         ({"X": X, "site": X}, r"array 'site' has shape \(4, 2\), one value a row"),
-        ({"X": np.where(np.eye(4, 2), np.nan, 1), "site": SITES}, "row 1, column 'X_0' is nan"),
+        ({"X": np.where(np.eye(4, 2), np.nan, 1), "site": SITES}, "row 1, column 'X_0' is missing"),
         ({"X": X[:0], "site": SITES[:0]}, "has no rows"),
         ({"X": X[:, :0], "site": SITES}, "holds no values"),
     ]
@@ -411,10 +410,10 @@ def test_of_several_files_all_are_written_or_none(tmp_path: Path):
     frame = pd.DataFrame({"a": [1]})
     missing = tmp_path / "no" / "page.html"
     with pytest.raises(OSError, match=r"no/page\.html cannot be written: No such file or directory") as caught:
-        module.write_files({tmp_path / "out.csv": frame, missing: "page"})
+        write_files({tmp_path / "out.csv": frame, missing: "page"})
     assert "/." not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-    module.write_files({tmp_path / "out.csv": frame, tmp_path / "page.html": "page"})
+    write_files({tmp_path / "out.csv": frame, tmp_path / "page.html": "page"})
     assert {file.name for file in tmp_path.iterdir()} == {"out.csv", "page.html"}
 
 
@@ -454,3 +453,94 @@ def test_check_output(tmp_path: Path):
 def test_gzip_is_read_by_suffix(tmp_path: Path):
     path = csv(tmp_path, gzip.compress(b"\xef\xbb\xbfsite,x\na,1\nb,2\n"), "t.csv.gz")
     assert read_table(path, domain="site").X.tolist() == [[1], [2]]
+
+
+# Every format
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> pd.DataFrame:
+    """Draw columns of numbers, booleans and categories, with missing numbers; names and texts hold separators."""
+    rows = draw(st.integers(2, 12))
+    names = draw(st.lists(st.text("ab;,|\t_ 1", min_size=1).filter(str.strip), min_size=3, max_size=3, unique=True))
+    number = st.floats(allow_nan=False, allow_infinity=False) | st.just(np.nan)
+    x = draw(st.lists(number, min_size=rows, max_size=rows))
+    flag = draw(st.lists(st.booleans(), min_size=rows, max_size=rows))
+    word = draw(st.lists(st.sampled_from(["a,b", "c;d", 'e"f', "g|h", "i\tj", "NA"]), min_size=rows, max_size=rows))
+    return pd.DataFrame(dict(zip(names, (x, flag, word), strict=True))).assign(last=range(rows))
+
+
+@settings(max_examples=50, deadline=None)
+@given(frames(), st.sampled_from([",", ";", "\t", "|"]), st.booleans())
+def test_the_same_table_comes_back_from_every_format(tmp_path_factory, frame: pd.DataFrame, mark: str, named: bool):
+    folder = tmp_path_factory.mktemp("table")
+    frame.to_csv(folder / "t.csv", sep=mark, index=False)
+    frame.to_csv(folder / "t.csv.gz", sep=mark, index=False)
+    frame.to_csv(folder / "t.tsv", sep="\t", index=False)
+    frame.to_parquet(folder / "t.parquet", row_group_size=3)
+    frame.to_feather(folder / "t.feather")
+    with zipfile.ZipFile(folder / "t.npz", "w") as archive:  # numpy's own takes no name such as "file"
+        for name in frame:
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, np.array(frame[name].tolist()))
+    x, flag, word, last = frame
+    for path in folder.iterdir():
+        file = open_table(path, mark if named and path.name.startswith("t.csv") else None)
+        assert file.columns == list(frame)
+        X, names = file.numbers([last, x, flag])
+        assert names == [last, x, flag]
+        np.testing.assert_array_equal(X, frame[names].astype(float))
+        assert file.labels([word])[word].tolist() == frame[word].tolist()
+        kinds = file.kinds([last, x, flag])
+        assert (kinds[last], kinds[flag]) == ("number", "boolean")
+        assert kinds[x] == "number" or frame[x].isna().all()
+
+
+def test_columns_by_pattern_by_range_and_all(tmp_path: Path):
+    frame = pd.DataFrame({"id": list("abcd"), "e_0": 1.0, "e_1": 2.0, "e_10": 3.0, "y": [0, 1, 0, 1]})
+    frame.assign(site=SITES, day="2020-01-31", note=[f"n{i}" for i in range(4)]).to_csv(tmp_path / "t.csv", index=False)
+    for wanted, names in {
+        ("e_*",): ("e_0", "e_1", "e_10"),
+        ("e_{0..1}", "y"): ("e_0", "e_1", "y"),
+        ("*_1", "e_*"): ("e_1", "e_0", "e_10"),
+        ("all",): ("e_0", "e_1", "e_10", "y"),
+    }.items():
+        assert read_table(tmp_path / "t.csv", domain="site", columns=wanted).names == names
+    for wanted, words in {
+        "p_*": "has no column like 'p_\\*'",
+        "e_{0..2}": "has no column 'e_2'; did you mean e_",
+        "day": "'day' holds dates, not numbers: leave it out, or save what matters of it",
+    }.items():
+        with pytest.raises(TableError, match=words):
+            read_table(tmp_path / "t.csv", domain="site", columns=[wanted])
+
+
+def test_missing_numbers_have_words_and_names_have_none(tmp_path: Path):
+    file = open_table(csv(tmp_path, "country|x|y\nNA|1|true\nDE|NA|\nNA|.|false\nFR|2.5|true\n"))
+    assert file.kinds(["x", "y"]) == {"x": "number", "y": "boolean"}
+    np.testing.assert_array_equal(file.numbers(["x", "y"])[0], [[1, 1], [np.nan, np.nan], [np.nan, 0], [2.5, 1]])
+    assert file.labels(["country"])["country"].tolist() == ["NA", "DE", "NA", "FR"]
+
+
+def test_lists_may_be_missing_and_embeddings_keep_their_precision(tmp_path: Path):
+    e = pa.array([None, [1.5, 2.5], None, [3.5, 4.5]], pa.list_(pa.float32()))
+    pq.write_table(pa.table({"site": SITES, "e": e}), tmp_path / "t.parquet", row_group_size=1)
+    X, names = open_table(tmp_path / "t.parquet").numbers(["e"])
+    assert (X.dtype, names) == (np.float32, ["e_0", "e_1"])
+    np.testing.assert_array_equal(X, [[np.nan] * 2, [1.5, 2.5], [np.nan] * 2, [3.5, 4.5]])
+    with pytest.raises(TableError, match="row 1, column 'e_0' is missing"):
+        read_table(tmp_path / "t.parquet", domain="site")
+
+
+def test_xlsx_is_read_with_openpyxl_and_named_without(tmp_path: Path):
+    frame = pd.DataFrame({"site": SITES, "x": [1.5, 2, 3, 4], "flag": [True, False, True, True]})
+    try:
+        frame.to_excel(tmp_path / "t.xlsx", index=False)
+    except ImportError:
+        csv(tmp_path, "anything", "t.xlsx")
+        with pytest.raises(
+            TableError, match=r"t\.xlsx: xlsx needs openpyxl, which is not installed: pip install 'okapi-ssl\[excel"
+        ):
+            open_table(tmp_path / "t.xlsx")
+        return
+    np.testing.assert_array_equal(open_table(tmp_path / "t.xlsx").numbers(["x", "flag"])[0][:, 0], frame["x"])

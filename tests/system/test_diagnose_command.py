@@ -100,7 +100,7 @@ REFUSED = {
     "z.csv --domain site --target species --task ranking": "--task must be one of .*, got 'ranking'",
     "z.csv --domain site --data.root here": r"--data\.root is a key of configs",
     "one.csv --domain site": "every row of 'site' is 'oslo'",
-    "nan.parquet --domain site": r"nan\.parquet: row 7, column 'x' is nan",
+    "nan.parquet --domain site": r"nan\.parquet: row 7, column 'x' is missing",
     "z.csv --domain site --json d.txt": "cannot write '.txt'",
     "z.csv --domain site --report d.pdf": "cannot write '.pdf'",
 }

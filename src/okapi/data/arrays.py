@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from okapi.config import ArraysSettings, Kind, names_of
-from okapi.data.formats import TableError
+from okapi.data.io import TableError
 from okapi.data.splits import Splits, by_column, divide, warn_of_seen_domains
 from okapi.data.task import Task
 from okapi.data.views import Affine, Compose, Noise, Transform, Views

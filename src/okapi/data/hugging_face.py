@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from okapi.config import ColumnSettings, ImageSettings, names_of
-from okapi.data.columns import check_names
-from okapi.data.formats import TableError
 from okapi.data.images import Pictures
+from okapi.data.io import TableError, check_names
 from okapi.data.table_dataset import Inputs, TableRows, check_features, label_columns
 from okapi.data.text import Texts
 from okapi.messages import listed

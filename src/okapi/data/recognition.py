@@ -16,9 +16,8 @@ from okapi.config import (
     PovertySettings,
     TableSettings,
 )
-from okapi.data.columns import check_names, fractions, missing, read_labels
 from okapi.data.folders import FolderError
-from okapi.data.formats import Source, TableError, open_source
+from okapi.data.io import NUMERIC, TableError, TableFile, check_names, fractions, missing, open_table
 from okapi.data.wilds import civilcomments, iwildcam, poverty
 from okapi.messages import listed
 
@@ -117,7 +116,7 @@ def _splits(roles: Roles, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _table(path: Path, roles: Roles) -> TableSettings:
-    source = open_source(path)
+    source = open_table(path)
     target, domain = tuple(roles.target) or ("target",), tuple(roles.domain) or ("domain",)
     splits = _splits(roles, source.columns)
     taken = [*target, *domain, *filter(None, (splits["split"], roles.id, roles.image, roles.text))]
@@ -143,11 +142,11 @@ def _one(names: tuple[str, ...]) -> str | tuple[str, ...]:
     return names[0] if len(names) == 1 else names
 
 
-def _numbers(source: Source, taken: Sequence[str]) -> tuple[str, ...]:
+def _numbers(source: TableFile, taken: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of numbers that have no other role."""
     free = [name for name in source.columns if name not in taken]
     kinds = source.kinds(free) if free else {}
-    numbers = tuple(name for name, kind in kinds.items() if kind in ("number", "matrix"))
+    numbers = tuple(name for name, kind in kinds.items() if kind in NUMERIC)
     if not numbers:
         raise TableError(
             f"{source.path} has no columns of numbers: say by --image, --text or --columns what a sample is; "
@@ -156,9 +155,9 @@ def _numbers(source: Source, taken: Sequence[str]) -> tuple[str, ...]:
     return numbers
 
 
-def _guess(source: Source, target: tuple[str, ...]) -> Kind:
+def _guess(source: TableFile, target: tuple[str, ...]) -> Kind:
     """Return the task that targets in a table look like."""
-    labels = read_labels(source, list(target))
+    labels = source.labels(list(target))
     if any(fractions(labels[name]).any() for name in target):
         return "regression"
     if len(target) == 1:
@@ -168,7 +167,7 @@ def _guess(source: Source, target: tuple[str, ...]) -> Kind:
 
 
 def _arrays(path: Path, roles: Roles) -> ArraysSettings:
-    source = open_source(path)
+    source = open_table(path)
     if several := next((values for values in (roles.columns, roles.target, roles.domain) if len(values) > 1), None):
         raise TableError(f"{path}: one array is wanted for inputs, target and domain each, got {listed(several)}")
     given = {"--columns": (roles.columns, "x"), "--target": (roles.target, "y"), "--domain": (roles.domain, "domain")}

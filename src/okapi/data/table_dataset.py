@@ -14,18 +14,20 @@ from torch import Tensor
 
 from okapi.config import ColumnSettings, TableSettings, names_of
 from okapi.data.arrays import simple_views
-from okapi.data.columns import (
+from okapi.data.images import ImageFiles, Pictures, normalisation
+from okapi.data.io import (
+    NUMERIC,
+    TableError,
+    TableFile,
     categories,
     check_names,
     first_not_utf8,
     fractions,
     missing,
-    read_labels,
+    open_table,
     to_numbers,
     to_truth,
 )
-from okapi.data.formats import Source, TableError, open_source
-from okapi.data.images import ImageFiles, Pictures, normalisation
 from okapi.data.paths import leads_out
 from okapi.data.picture_views import picture_views
 from okapi.data.splits import Splits, by_column, divide, unseen_classes, warn_of_seen_domains
@@ -45,14 +47,14 @@ def table_dataset(settings: TableSettings) -> "Dataset":
     return rows.dataset(table_inputs(source, rows, settings))
 
 
-def read_rows(settings: TableSettings) -> tuple[Source, "TableRows"]:
+def read_rows(settings: TableSettings) -> tuple[TableFile, "TableRows"]:
     """Return a table, opened, and the labels of its rows."""
     path = Path(settings.path)
-    source = open_source(path)
+    source = open_table(path)
     read = [name for name in (settings.image, settings.text) if name is not None]
     wanted = [*label_columns(settings), *read]
     check_names(str(path), source.columns, [*wanted, *names_of(settings.features)])
-    frame = read_labels(source, wanted)
+    frame = source.labels(wanted)
     if frame.empty:
         raise TableError(f"{path} has no rows")
     rows = TableRows(frame, settings, str(path))
@@ -255,7 +257,7 @@ def check_features(rows: TableRows, X: NDArray[Any], names: Sequence[str]) -> Te
     return torch.from_numpy(features)
 
 
-def table_inputs(source: Source, rows: TableRows, settings: TableSettings) -> Inputs:
+def table_inputs(source: TableFile, rows: TableRows, settings: TableSettings) -> Inputs:
     """Return the texts, the pictures or the features of a table."""
     if settings.text is not None:
         return Texts(rows.texts(settings.text), settings)
@@ -263,7 +265,7 @@ def table_inputs(source: Source, rows: TableRows, settings: TableSettings) -> In
         root = Path(settings.root) if settings.root is not None else source.path.parent
         return ImageFiles(root, picture_paths(rows, settings.image, root), settings)
     names = list(names_of(settings.features))
-    if unusable := [name for name, kind in source.kinds(names).items() if kind not in ("number", "matrix")]:
+    if unusable := [name for name, kind in source.kinds(names).items() if kind not in NUMERIC]:
         raise TableError(f"{source.path}: column {listed(unusable)} must hold numbers, or lists of them, for features")
     X, expanded = source.numbers(names)
     return check_features(rows, X, expanded)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from okapi.config import TableSettings, Verify
 from okapi.data.dataset import DATA, Dataset
-from okapi.data.formats import Source
 from okapi.data.images import ImageFiles
+from okapi.data.io import TableFile
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.table_dataset import Inputs, TableRows, picture_paths, read_rows, table_inputs
 from okapi.data.text import Texts
@@ -54,7 +54,7 @@ class FoundTexts(Texts):
         return {}
 
 
-def _as_found(source: Source, rows: TableRows, settings: TableSettings) -> Inputs:
+def _as_found(source: TableFile, rows: TableRows, settings: TableSettings) -> Inputs:
     if settings.text is not None:
         return FoundTexts(rows.texts(settings.text), settings)
     if settings.image is not None:

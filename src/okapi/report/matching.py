@@ -15,7 +15,7 @@ from rich.text import Text
 import okapi
 from okapi.console import stdout, working
 from okapi.data import Table
-from okapi.data.tables import write_files
+from okapi.data.io import write_files
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.matching.diagnostics.precision import TargetKind

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from okapi.data import Table, TableError, check_output, read_table
-from okapi.data.formats import check_memory
+from okapi.data.io import check_memory
 from okapi.matching import CaliperMatcher
 from okapi.report.terminal import plural
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from okapi.console import stderr, stdout, working
-from okapi.data.tables import write_files
+from okapi.data.io import write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching.diagnostics.tuning import Tuning, check_grid, settings_of, tune
 from okapi.report.matching import in_options, report_settings

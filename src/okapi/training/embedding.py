@@ -20,7 +20,7 @@ from okapi.config.composition import compose
 from okapi.console import Counting, say
 from okapi.data.batches import Inputs
 from okapi.data.dataset import DATA, SPLITS, Dataset
-from okapi.data.tables import check_output
+from okapi.data.io import check_output
 from okapi.files import remove, replacing
 from okapi.models import untrained
 from okapi.training.chunks import Chunks, parts_folder

@@ -12,7 +12,7 @@ from tests.data.wilds.tiny import write_civilcomments
 from okapi.config import CivilCommentsSettings
 from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError
-from okapi.data.formats import TableError
+from okapi.data.io import TableError
 from okapi.data.task import Task
 from okapi.data.wilds.civilcomments import IDENTITIES, civilcomments_dataset
 from okapi.evaluation import evaluate

@@ -11,8 +11,8 @@ from tests.data.wilds.tiny import write_iwildcam
 from okapi.config import IWildCamSettings
 from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError
-from okapi.data.formats import TableError
 from okapi.data.images import ImageError
+from okapi.data.io import TableError
 from okapi.data.task import Task
 from okapi.data.wilds.iwildcam import iwildcam_dataset
 from okapi.evaluation import evaluate

@@ -12,8 +12,8 @@ from tests.data.wilds.tiny import write_poverty
 from okapi.config import PovertySettings
 from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError
-from okapi.data.formats import TableError
 from okapi.data.images import ImageError
+from okapi.data.io import TableError
 from okapi.data.task import Task
 from okapi.data.wilds.poverty import COUNTRIES, DOMAINS, FOLDS, SHAPE, SatelliteImages, fold_splits, poverty_dataset
 from okapi.evaluation import evaluate

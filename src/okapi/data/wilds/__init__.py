@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from okapi.data.columns import Place, check_names, read_labels, to_numbers
 from okapi.data.folders import FolderError
-from okapi.data.formats import TableError, open_source
+from okapi.data.io import Place, TableError, check_names, open_table, to_numbers
 from okapi.messages import listed
 
 SOURCE = "WILDS distributes it, by wilds.stanford.edu/downloads and by its package."
@@ -50,9 +49,9 @@ def find_folders(root: str, wanted: Mapping[str, Sequence[str]], layout: str) ->
 
 def read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     """Return some columns of a CSV file, which must have rows."""
-    source = open_source(path)
+    source = open_table(path)
     check_names(str(path), source.columns, columns)
-    frame = read_labels(source, list(columns))
+    frame = source.labels(list(columns))
     if frame.empty:
         raise TableError(f"{path} has no rows")
     return frame

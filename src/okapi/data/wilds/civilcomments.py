@@ -7,7 +7,7 @@ import pyarrow as pa
 import torch
 
 from okapi.config import CivilCommentsSettings
-from okapi.data.columns import to_numbers
+from okapi.data.io import to_numbers
 from okapi.data.task import Task
 from okapi.data.text import Texts
 from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits

@@ -8,9 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from okapi.config import IWildCamSettings
-from okapi.data.columns import Place
-from okapi.data.formats import TableError
 from okapi.data.images import ImageFiles, normalisation
+from okapi.data.io import Place, TableError
 from okapi.data.paths import leads_out
 from okapi.data.picture_views import picture_views
 from okapi.data.task import Task

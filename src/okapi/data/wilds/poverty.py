@@ -15,9 +15,8 @@ from torch import Tensor
 
 from okapi.config import Fold, Pool, PovertySettings, Verify
 from okapi.data.cache import ArrayCache, in_threads
-from okapi.data.columns import Place, to_numbers, to_truth
-from okapi.data.formats import TableError
 from okapi.data.images import ImageError, refuse
+from okapi.data.io import Place, TableError, to_numbers, to_truth
 from okapi.data.paths import missing_files
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns
