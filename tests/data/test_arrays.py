@@ -7,8 +7,8 @@ import torch
 
 from okapi.config import ArraysSettings
 from okapi.data.arrays import arrays_dataset, from_arrays
-from okapi.data.dataset import DATA
 from okapi.data.io import TableError
+from okapi.data.registry import BUILDERS
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.task import Task
 from okapi.data.views import Affine, Compose, Noise, Views
@@ -34,7 +34,7 @@ def test_arrays_are_read(tmp_path: Path):
     assert data.task == Task("classification", 3)
     assert data.views == Views()
     settings = replace(saved(tmp_path, name=np.array(list("abcdef"))), ids="name", outputs=5, strong_noise=0.5)
-    data = DATA["arrays"](settings)
+    data = BUILDERS["arrays"](settings)
     assert (data.ids, data.task.outputs, data.views) == (list("abcdef"), 5, Views(strong=Noise(0.5)))
     assert arrays_dataset(saved(tmp_path, domain=np.array([7, 7, 9, 9, 7, 9]))).domain_names == ("7", "9")
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from okapi.config import DATA_SETTINGS
-from okapi.data.dataset import DATA, SPLITS, Dataset
+from okapi.data.dataset import Dataset
+from okapi.data.registry import BUILDERS
+from okapi.data.splits import SPLITS
 from okapi.data.task import Task
 from okapi.data.views import Noise, Views
 
@@ -130,7 +132,7 @@ def test_verify_reads_files_through_and_leaves_what_is_in_memory():
     dataset().verify()
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_every_setting_of_a_data_set_is_explained(name: str):
     settings = DATA_SETTINGS[name]
     assert settings.name == name

@@ -9,9 +9,9 @@ from PIL import Image
 
 from okapi.config import ImageFolderSettings
 from okapi.data.batches import Batches, batch_loader
-from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError, image_folder_dataset
 from okapi.data.images import ImageError
+from okapi.data.registry import BUILDERS
 from okapi.data.sampling import Stream
 from okapi.data.splits import by_held_out
 from okapi.data.task import Task
@@ -36,7 +36,7 @@ def settings(root: Path, **changes) -> ImageFolderSettings:
 
 
 def test_domains_and_classes_are_folders(root):
-    data = DATA["image_folder"](settings(root, mean=(0.0,) * 3, std=(1.0,) * 3))
+    data = BUILDERS["image_folder"](settings(root, mean=(0.0,) * 3, std=(1.0,) * 3))
     data.check()
     assert len(data) == 60
     assert data.domain_names == ("art", "photo", "sketch")

@@ -16,11 +16,11 @@ from tests.data.small_tokenizer import WORDS, save_tokenizer
 
 from okapi.config import ColumnSettings, TableSettings
 from okapi.data.batches import Batches
-from okapi.data.dataset import DATA, SPLITS
 from okapi.data.images import ImageError
 from okapi.data.io import TableError
+from okapi.data.registry import BUILDERS
 from okapi.data.sampling import Stream
-from okapi.data.splits import SeenDomainWarning
+from okapi.data.splits import SPLITS, SeenDomainWarning
 from okapi.data.table_dataset import table_dataset
 from okapi.data.task import Task
 from okapi.data.views import Noise, Views
@@ -59,7 +59,7 @@ def settings(path: Path, **changes) -> TableSettings:
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet", ".npz"])
 def test_every_format_gives_the_same_data_set(tmp_path, suffix):
-    data = DATA["table"](settings(table(tmp_path, suffix), strong_noise=0.5))
+    data = BUILDERS["table"](settings(table(tmp_path, suffix), strong_noise=0.5))
     assert torch.equal(data.inputs, torch.tensor([ROWS["x"], ROWS["z"]]).T)
     assert (data.inputs.dtype, data.target.dtype) == (torch.float32, torch.int64)
     assert data.class_names == ("cat", "dog")

@@ -20,7 +20,7 @@ from okapi import __version__
 from okapi.cli import main
 from okapi.config import read_config
 from okapi.data.batches import take
-from okapi.data.dataset import DATA
+from okapi.data.registry import BUILDERS
 from okapi.evaluation import evaluate
 from okapi.models import build
 
@@ -97,7 +97,7 @@ def test_the_selected_weights_are_the_best_and_give_the_figures_that_are_told(er
     assert chosen["metric"] == "accuracy"
     assert chosen["step"] == max(accuracy, key=lambda step: (accuracy[step], -step))
     config = read_config(erm_run / "config.yaml")
-    dataset = DATA["sites"](config.data)
+    dataset = BUILDERS["sites"](config.data)
     network = build(config.model, dataset.sample(0), dataset.task).eval()
     network.load_state_dict(load_file(erm_run / "model.safetensors"))
     rows = dataset.rows("ood_val")
@@ -201,7 +201,7 @@ def test_a_dry_run_tells_what_to_expect_and_writes_nothing(tmp_path, capsys, mon
     assert train(CONFIGS / "okapi.yaml", "--dry-run", *SHORT) == 0
     out = capsys.readouterr().out
     config = read_config(CONFIGS / "okapi.yaml", [("model.width", "8"), ("model.out_features", "8")])
-    dataset = DATA["sites"](config.data)
+    dataset = BUILDERS["sites"](config.data)
     network = build(config.model, dataset.sample(0), dataset.task)
     trained = sum(weight.numel() for weight in network.parameters()) + 8 + 1  # and the scorer's
     assert re.search(rf"Weights +{trained:,} trained", out)

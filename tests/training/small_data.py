@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from okapi.config import DATA_SETTINGS, Config, make_config
-from okapi.data.dataset import DATA, SPLITS, Dataset
+from okapi.data.dataset import Dataset
+from okapi.data.registry import BUILDERS
+from okapi.data.splits import SPLITS
 from okapi.data.task import Task
 
 EACH = 12
@@ -59,7 +61,7 @@ def register(monkeypatch: pytest.MonkeyPatch, kind: str = "classification", **ch
     }
     dataset = Dataset(**parts)
     monkeypatch.setitem(DATA_SETTINGS, "small", SmallSettings)
-    monkeypatch.setitem(DATA, "small", lambda settings: dataset)
+    monkeypatch.setitem(BUILDERS, "small", lambda settings: dataset)
     return dataset
 
 

@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 from okapi.config import Config, make_config
 from okapi.data import read_table
-from okapi.data.dataset import DATA, Dataset
+from okapi.data.dataset import Dataset
+from okapi.data.registry import build_dataset
 from okapi.training import embed, open_model
 from okapi.training.parts import build_network
 
@@ -50,12 +51,12 @@ def config(arrays: Path) -> Config:
 
 def dataset_of(data: dict[str, Any]) -> Dataset:
     config = config_of(data)
-    return DATA[config.data.name](config.data)
+    return build_dataset(config.data)
 
 
 def encodings(config: Config) -> tuple[Dataset, torch.Tensor]:
     """Return the data set and what its encoder makes of all of it, at once."""
-    dataset = DATA[config.data.name](config.data)
+    dataset = build_dataset(config.data)
     with torch.inference_mode():
         return dataset, build_network(config, dataset).eval().encoder(dataset.read(range(len(dataset))))
 

@@ -10,7 +10,8 @@ import torch
 
 from okapi.config import DATA_SETTINGS, ConfigError, make_config
 from okapi.data.batches import Inputs
-from okapi.data.dataset import DATA, Dataset
+from okapi.data.dataset import Dataset
+from okapi.data.registry import BUILDERS
 from okapi.data.task import Task
 from okapi.training import NotFiniteError, RunError, resume, train
 from okapi.training.checkpoints import read_newest
@@ -45,7 +46,7 @@ def own_data(monkeypatch):
         }
         parts["domain"] = torch.as_tensor(parts["domain"])
         monkeypatch.setitem(DATA_SETTINGS, "own", OwnSettings)
-        monkeypatch.setitem(DATA, "own", lambda settings: Dataset(**parts))
+        monkeypatch.setitem(BUILDERS, "own", lambda settings: Dataset(**parts))
 
     return register
 

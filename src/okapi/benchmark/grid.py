@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 from okapi.config import Config, ConfigError, find_config, read_config
-from okapi.data.dataset import DATA
+from okapi.data.registry import build_dataset
 from okapi.messages import listed
 
 Axis: TypeAlias = Literal["target", "fold"]
@@ -215,7 +215,7 @@ def find_targets(config: Config) -> tuple[str, ...]:
     """Return the domains of a config's data set that can be held out: all but those that are for validation."""
     if not hasattr(config.data, KEYS["target"]):
         raise ConfigError(f"targets need a data set with the key data.held_out, {config.data.name} has none")
-    dataset = DATA[config.data.name](config.data)
+    dataset = build_dataset(config.data)
     apart = getattr(config.data, "validation", ())
     apart = (apart,) if isinstance(apart, str) else tuple(apart)
     return tuple(name for name in dataset.domain_names if name not in apart)

@@ -6,26 +6,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import degrees
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from okapi.config import ArraysSettings, Kind, names_of
+from okapi.data.dataset import Dataset
 from okapi.data.io import TableError
 from okapi.data.splits import Splits, by_column, divide, warn_of_seen_domains
 from okapi.data.task import Task
 from okapi.data.views import Affine, Compose, Noise, Transform, Views
 from okapi.messages import listed
 
-if TYPE_CHECKING:  # it knows all data sets, this one too
-    from okapi.data.dataset import Dataset
-
 _ROLES = ("inputs", "target", "domain", "split", "ids")
 
 
-def arrays_dataset(settings: ArraysSettings) -> "Dataset":
+def arrays_dataset(settings: ArraysSettings) -> Dataset:
     """Read a data set from arrays; what is wrong is told with the file, the array and the row."""
     path = Path(settings.path)
     names = {role: getattr(settings, role) for role in _ROLES if getattr(settings, role)}
@@ -66,7 +64,7 @@ def from_arrays(
     task: Kind = "classification",
     outputs: int | None = None,
     views: Views | None = None,
-) -> "Dataset":
+) -> Dataset:
     """Return a data set of arrays in memory.
 
     Parameters
@@ -116,10 +114,8 @@ def _assemble(
     outputs: int | None,
     views: Views,
     source: str,
-) -> "Dataset":
+) -> Dataset:
     """Return a data set of arrays by role; ``called`` is how errors call each."""
-    from okapi.data.dataset import Dataset
-
     inputs = _numbers(called["inputs"], arrays["inputs"])
     domain, names = _domains(called["domain"], arrays["domain"])
     split = by_column(arrays["split"])
@@ -223,7 +219,7 @@ def _named_classes(called: str, target: NDArray[np.str_], split: Splits) -> tupl
     return np.where(known, np.searchsorted(names, target), -1).astype(np.int64), tuple(names.tolist())
 
 
-def _centred(dataset: "Dataset", called: str) -> "Dataset":
+def _centred(dataset: Dataset, called: str) -> Dataset:
     """Return the data set with its inputs less the mean of their domain, over the samples that training sees."""
     if dataset.domain.ndim != 1:
         raise TableError(f"{called} holds sets of domains, by whose means inputs cannot be centred; set centre to null")
@@ -237,7 +233,7 @@ def _centred(dataset: "Dataset", called: str) -> "Dataset":
     return replace(dataset, inputs=inputs)
 
 
-def _scaled(dataset: "Dataset") -> "Dataset":
+def _scaled(dataset: Dataset) -> Dataset:
     """Return the data set with its inputs divided by the root mean square of those of train."""
     inputs: Any = dataset.inputs
     size = inputs[dataset.rows("train")].double().square().mean().sqrt().item()

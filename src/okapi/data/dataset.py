@@ -1,7 +1,7 @@
-"""What a data set is: samples with targets, domains and splits; and the data sets that a configuration may name."""
+"""What a data set is: samples with targets, domains and splits."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,19 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from okapi.data.arrays import arrays_dataset
 from okapi.data.batches import Inputs, take
-from okapi.data.folders import image_folder_dataset
-from okapi.data.sites import sites_dataset
-from okapi.data.table_dataset import table_dataset
+from okapi.data.splits import SPLITS
 from okapi.data.task import Task
 from okapi.data.views import Views
-from okapi.data.wilds.civilcomments import civilcomments_dataset
-from okapi.data.wilds.iwildcam import iwildcam_dataset
-from okapi.data.wilds.poverty import poverty_dataset
 from okapi.messages import listed
-
-SPLITS = ("train", "unlabelled", "id_val", "ood_val", "id_test", "ood_test")
 
 
 class Rows(Protocol):
@@ -66,6 +58,8 @@ class Dataset:
         Which groups a sample belongs to, of those that evaluation looks at where they are not the domains.
     group_names : tuple of str
         What they are called.
+    recipe : mapping of str to JSON values
+        How inputs are made from what is in a file, as ``inputs_from`` takes it: part of ``description``.
 
     Examples
     --------
@@ -90,6 +84,7 @@ class Dataset:
     class_names: tuple[str, ...] = ()
     groups: Tensor | None = None
     group_names: tuple[str, ...] = ()
+    recipe: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", np.asarray(self.split, dtype=np.str_))
@@ -126,8 +121,29 @@ class Dataset:
             return torch.stack(list(samples))  # type: ignore[arg-type]
         return {name: torch.stack([sample[name] for sample in samples]) for name in first}  # type: ignore[index]
 
+    def description(self) -> dict[str, Any]:
+        """Return what inputs are and how they are made, as JSON values: what predicting for a file needs.
+
+        ``kind`` is "images", "text", "arrays" or "table"; ``shape`` that of one sample's input.
+
+        Examples
+        --------
+        >>> data = Dataset(
+        ...     inputs=torch.zeros(2, 3, 8, 8), target=torch.tensor([0, 1]), domain=torch.tensor([0, 0]),
+        ...     split=["train", "train"], task=Task("classification", 2), domain_names=("rome",),
+        ... )
+        >>> data.description()
+        {'kind': 'images', 'shape': [3, 8, 8]}
+        """
+        if "shape" in self.recipe:
+            return dict(self.recipe)
+        sample = self.sample(int(self.rows("train")[0]))  # no other split is looked into
+        first = sample if isinstance(sample, Tensor) else next(iter(sample.values()))
+        kind = "text" if not isinstance(sample, Tensor) else "images" if sample.ndim == 3 else "arrays"
+        return {"kind": kind, "shape": list(first.shape), **self.recipe}
+
     def check(self) -> None:
-        """Refuse a data set that cannot be learnt from, naming the first row that is wrong.
+        """Reject a data set that cannot be learnt from, naming the first row that is wrong.
 
         Sizes of inputs are compared where they lie in memory; files are compared when they are read, and ``verify``
         reads them all.
@@ -204,18 +220,6 @@ class Dataset:
             raise ValueError(
                 f"groups must be of shape {shape} and bool, got shape {tuple(self.groups.shape)} of {self.groups.dtype}"
             )
-
-
-DATA: dict[str, Callable[[Any], Dataset]] = {
-    "sites": sites_dataset,
-    "arrays": arrays_dataset,
-    "image_folder": image_folder_dataset,
-    "table": table_dataset,
-    "iwildcam": iwildcam_dataset,
-    "poverty": poverty_dataset,
-    "civilcomments": civilcomments_dataset,
-}
-"""What builds a data set from settings of that ``name``."""
 
 
 def _shape(sample: Inputs) -> Any:

@@ -3,20 +3,18 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from okapi.config import ImageFolderSettings, names_of
+from okapi.data.dataset import Dataset
 from okapi.data.images import SUFFIXES, ImageFiles, normalisation
 from okapi.data.picture_views import picture_views
 from okapi.data.splits import divide, unseen_classes
 from okapi.data.task import Task
 from okapi.messages import listed
-
-if TYPE_CHECKING:  # it knows all data sets, this one too
-    from okapi.data.dataset import Dataset
 
 LAYOUT = """\
   domain/class/picture.jpg    a labelled picture; folders in a class are looked into
@@ -27,10 +25,8 @@ class FolderError(ValueError):
     """A folder that does not look as it must; the message says what is missing and how it must look."""
 
 
-def image_folder_dataset(settings: ImageFolderSettings) -> "Dataset":
+def image_folder_dataset(settings: ImageFolderSettings) -> Dataset:
     """Return the data set of an image folder; a sample's id is its path from the root."""
-    from okapi.data.dataset import Dataset
-
     root = Path(settings.root)
     found = list(_pictures(root, names_of(settings.domains)))
     class_names = sorted({picture.label for picture in found if picture.label is not None})

@@ -9,14 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from okapi.data.dataset import SPLITS, Dataset
+from okapi.data.dataset import Dataset
 from okapi.data.duplicates import Copies, Samples, find_copies
 from okapi.data.fingerprints import Fingerprint, fingerprints
-from okapi.data.splits import unseen_classes
+from okapi.data.splits import LEARNT_FROM, OUT_OF_DISTRIBUTION, SPLITS, unseen_classes
 
 BINS = 16  # of a histogram of targets
-LEARNT_FROM = ("train", "unlabelled")
-OUT_OF_DISTRIBUTION = ("ood_val", "ood_test")
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _MOST_BITS = 16
 

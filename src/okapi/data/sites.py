@@ -1,15 +1,13 @@
 """The built-in data set: handwritten digits as photographed at 24 sites, no two of which look alike."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from okapi.config import SitesSettings
-
-if TYPE_CHECKING:  # it knows all data sets, this one too
-    from okapi.data.dataset import Dataset
+from okapi.data.dataset import Dataset
 
 SIDE = 32  # pixels of a picture
 SITES = {
@@ -31,11 +29,10 @@ ROLES = {  # split: (whose sites, share of the digits, pictures at each site)
 }
 
 
-def sites_dataset(settings: SitesSettings | None = None) -> "Dataset":
+def sites_dataset(settings: SitesSettings | None = None) -> Dataset:
     """Return the built-in data set for training: pictures (n, 1, 32, 32) in [0, 1]; domains are the sites."""
     import torch
 
-    from okapi.data.dataset import Dataset
     from okapi.data.task import Task
     from okapi.data.views import Compose, Contrast, Erase, Noise, Shift, Views
 

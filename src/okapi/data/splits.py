@@ -12,7 +12,15 @@ from okapi.messages import did_you_mean, listed
 
 Splits = NDArray[np.str_]
 
-_WIDTH = "<U10"  # as long as the longest name of a split
+SPLITS = ("train", "unlabelled", "id_val", "ood_val", "id_test", "ood_test")
+"""All splits, in the order in which they are used."""
+LEARNT_FROM = ("train", "unlabelled")
+VALIDATION = ("id_val", "ood_val")
+TESTS = tuple(name for name in SPLITS if name.endswith("_test"))
+"""The sealed splits: only ``okapi evaluate`` opens them."""
+OUT_OF_DISTRIBUTION = ("ood_val", "ood_test")
+
+_WIDTH = f"<U{max(map(len, SPLITS))}"
 _SPELLINGS = {"unlabeled": "unlabelled"}
 
 
@@ -212,7 +220,7 @@ def warn_of_seen_domains(domain: NDArray[Any], split: Splits, names: Sequence[st
     if domain.ndim != 1:
         return
     train = set(domain[split == "train"].tolist())
-    for part in ("ood_val", "ood_test"):
+    for part in OUT_OF_DISTRIBUTION:
         if shared := sorted(train & set(domain[split == part].tolist())):
             noun = "domain is" if len(shared) == 1 else "domains are"
             warnings.warn(

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from okapi.config import ColumnSettings, TableSettings, names_of
 from okapi.data.arrays import simple_views
+from okapi.data.dataset import Dataset
 from okapi.data.images import ImageFiles, Pictures, normalisation
 from okapi.data.io import (
     NUMERIC,
@@ -30,18 +31,15 @@ from okapi.data.io import (
 )
 from okapi.data.paths import leads_out
 from okapi.data.picture_views import picture_views
-from okapi.data.splits import Splits, by_column, divide, unseen_classes, warn_of_seen_domains
+from okapi.data.splits import SPLITS, Splits, by_column, divide, unseen_classes, warn_of_seen_domains
 from okapi.data.task import Task
 from okapi.data.text import Texts
 from okapi.messages import listed
 
-if TYPE_CHECKING:  # it knows all data sets, this one too
-    from okapi.data.dataset import Dataset
-
 Inputs: TypeAlias = Tensor | Pictures | Texts
 
 
-def table_dataset(settings: TableSettings) -> "Dataset":
+def table_dataset(settings: TableSettings) -> Dataset:
     """Read a data set from a table; what is wrong is told with the file, the row and the column."""
     source, rows = read_rows(settings)
     return rows.dataset(table_inputs(source, rows, settings))
@@ -97,10 +95,8 @@ class TableRows:
             value = self.frame[self.settings.id].iloc[row]
             raise TableError(f"{self.place(row, self.settings.id)}: '{value}' was there before")
 
-    def dataset(self, inputs: Inputs) -> "Dataset":
+    def dataset(self, inputs: Inputs) -> Dataset:
         """Return the data set of these rows and their inputs."""
-        from okapi.data.dataset import Dataset
-
         settings = self.settings
         domain, domain_names = self._domain()
         raw = [self.frame[name] for name in names_of(settings.target)]
@@ -160,8 +156,6 @@ class TableRows:
         return numbers, values
 
     def _split(self, domain: NDArray[Any], domain_names: tuple[str, ...], labelled: NDArray[np.bool_]) -> Splits:
-        from okapi.data.dataset import SPLITS
-
         settings = self.settings
         if settings.split is None:
             group = [self.frame[name].astype(str).to_numpy(dtype=np.str_) for name in names_of(settings.group)]

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from okapi.config import TableSettings, Verify
-from okapi.data.dataset import DATA, Dataset
+from okapi.data.dataset import Dataset
 from okapi.data.images import ImageFiles
 from okapi.data.io import TableFile
+from okapi.data.registry import build_dataset
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.table_dataset import Inputs, TableRows, picture_paths, read_rows, table_inputs
 from okapi.data.text import Texts
@@ -25,7 +26,7 @@ def unchecked_dataset(settings: Any) -> Dataset:
     Parameters
     ----------
     settings : dataclass
-        Those of a source of ``DATA``. What they say of checks, of a cache and of a tokeniser is not done.
+        Those of a config's section ``data``. What they say of checks, of a cache and of a tokeniser is not done.
     """
     known = {field.name for field in fields(settings)}
     settings = replace(settings, **{name: value for name, value in _UNCHECKED.items() if name in known})
@@ -34,7 +35,7 @@ def unchecked_dataset(settings: Any) -> Dataset:
         if isinstance(settings, TableSettings):
             source, rows = read_rows(settings)
             return rows.dataset(_as_found(source, rows, settings))
-        return DATA[settings.name](settings)
+        return build_dataset(settings)
 
 
 class FoundPictures(ImageFiles):

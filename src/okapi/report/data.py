@@ -38,7 +38,7 @@ def data_report(source: Path, settings: Any, *, near: int | None, out: Path | No
     source : Path
         What the data set is called.
     settings : dataclass
-        Of a source of ``okapi.data.dataset.DATA``.
+        Those of a config's section ``data``.
     near : int, optional
         As of ``inspect_dataset``.
     out : Path, optional

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from okapi.config import Config, MatchingSettings, OfflineOkapiSettings, OkapiPlusSettings, OkapiSettings
-from okapi.data.dataset import DATA, Dataset
+from okapi.data.dataset import Dataset
+from okapi.data.registry import build_dataset
 from okapi.matching import (
     Balance,
     Matches,
@@ -112,7 +113,7 @@ def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = 
     """
     run = read_run(path, overrides=overrides)
     config = run.config
-    dataset = DATA[config.data.name](config.data)
+    dataset = build_dataset(config.data)
     dataset.check()
     rows = sample_rows(dataset, samples, config.seed)
     network = build_network(config, dataset, run.folder.model)

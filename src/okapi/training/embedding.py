@@ -19,8 +19,10 @@ from okapi.config import DATA_SETTINGS, Config, ConfigError, read_config
 from okapi.config.composition import compose
 from okapi.console import Counting, say
 from okapi.data.batches import Inputs
-from okapi.data.dataset import DATA, SPLITS, Dataset
+from okapi.data.dataset import Dataset
 from okapi.data.io import check_output
+from okapi.data.registry import build_dataset
+from okapi.data.splits import SPLITS
 from okapi.files import remove, replacing
 from okapi.models import untrained
 from okapi.training.chunks import Chunks, parts_folder
@@ -128,7 +130,7 @@ def embed(
     workers = config.training.workers if workers is None else workers
     _check(out, splits, batch_size, workers, restart)
     where = find_device(device)
-    dataset = DATA[config.data.name](config.data)
+    dataset = build_dataset(config.data)
     dataset.check()
     rows = _rows(dataset, splits)
     encoder = _encoder(config, dataset, weights).to(where).eval()

@@ -14,7 +14,9 @@ import pandas as pd
 from torch import Tensor
 
 from okapi import __version__
-from okapi.data.dataset import DATA, SPLITS, Dataset
+from okapi.data.dataset import Dataset
+from okapi.data.registry import build_dataset
+from okapi.data.splits import SPLITS
 from okapi.evaluation import evaluate, fairness, group_table, metrics_for, never_predicted, plain_metric
 from okapi.messages import listed
 from okapi.training.devices import make_fabric
@@ -87,7 +89,7 @@ class Evaluator:
         self.run = read_run(path, which=which, overrides=overrides, force=force)
         alone = replace(self.run.config.training, devices=1, nodes=1, compile=None)
         self._config = replace(self.run.config, training=alone)
-        self.dataset: Dataset = DATA[self._config.data.name](self._config.data)
+        self.dataset: Dataset = build_dataset(self._config.data)
         self.dataset.check()
         self._fabric = make_fabric(self._config)
         self._network = build_network(self._config, self.dataset)

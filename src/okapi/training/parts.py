@@ -10,7 +10,8 @@ from okapi.algorithms import ALGORITHMS, Algorithm
 from okapi.algorithms.cross_domain import CrossDomainAlgorithm
 from okapi.config import Config, ConfigError, Sampling
 from okapi.data.batches import Batches
-from okapi.data.dataset import DATA, Dataset
+from okapi.data.dataset import Dataset
+from okapi.data.registry import build_dataset
 from okapi.data.sampling import BalancedStream, Stream, WeightedStream
 from okapi.models import Network, build, untrained
 from okapi.training.seeds import derived_seed, seed_everything
@@ -40,7 +41,7 @@ def build_parts(config: Config, resumed: bool = False) -> Parts:
         Whether weights of a checkpoint will replace the first ones: those of ``training.start_from`` are not read.
     """
     earlier = None if resumed else read_start(config)
-    dataset = DATA[config.data.name](config.data)
+    dataset = build_dataset(config.data)
     dataset.check()
     if config.training.start_from is not None:
         config = replace(config, model=untrained(config.model))

@@ -10,9 +10,9 @@ from tests.data.small_tokenizer import save_tokenizer
 from tests.data.wilds.tiny import write_civilcomments
 
 from okapi.config import CivilCommentsSettings
-from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError
 from okapi.data.io import TableError
+from okapi.data.registry import BUILDERS
 from okapi.data.task import Task
 from okapi.data.wilds.civilcomments import IDENTITIES, civilcomments_dataset
 from okapi.evaluation import evaluate
@@ -36,7 +36,7 @@ def labelled(root: Path) -> pd.DataFrame:
 
 
 def test_the_folder_is_read(root):
-    data = DATA["civilcomments"](settings(root))
+    data = BUILDERS["civilcomments"](settings(root))
     data.check()
     table = labelled(root)
     assert len(data) == 70

@@ -9,10 +9,10 @@ import torch
 from tests.data.wilds.tiny import write_iwildcam
 
 from okapi.config import IWildCamSettings
-from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError
 from okapi.data.images import ImageError
 from okapi.data.io import TableError
+from okapi.data.registry import BUILDERS
 from okapi.data.task import Task
 from okapi.data.wilds.iwildcam import iwildcam_dataset
 from okapi.evaluation import evaluate
@@ -30,7 +30,7 @@ def settings(root: Path, **changes) -> IWildCamSettings:
 
 
 def test_the_folder_is_read(root):
-    data = DATA["iwildcam"](settings(root, mean=(0.0,) * 3, std=(1.0,) * 3))
+    data = BUILDERS["iwildcam"](settings(root, mean=(0.0,) * 3, std=(1.0,) * 3))
     data.check()
     table = pd.read_csv(root / "iwildcam_v2.0" / "metadata.csv")
     assert len(data) == 52

@@ -10,10 +10,10 @@ from PIL import Image
 from tests.data.wilds.tiny import write_poverty
 
 from okapi.config import PovertySettings
-from okapi.data.dataset import DATA
 from okapi.data.folders import FolderError
 from okapi.data.images import ImageError
 from okapi.data.io import TableError
+from okapi.data.registry import BUILDERS
 from okapi.data.task import Task
 from okapi.data.wilds.poverty import COUNTRIES, DOMAINS, FOLDS, SHAPE, SatelliteImages, fold_splits, poverty_dataset
 from okapi.evaluation import evaluate
@@ -36,7 +36,7 @@ def country_of(data) -> np.ndarray:
 
 
 def test_the_folder_is_read(shared):
-    data = DATA["poverty"](settings(shared))
+    data = BUILDERS["poverty"](settings(shared))
     data.check()
     table = pd.read_csv(shared / "poverty_v1.1" / "dhs_metadata.csv")
     assert data.task == Task("regression")

@@ -1,19 +1,15 @@
 """CivilComments of WILDS 2.0: whether a comment is toxic; domains are the identities that it mentions."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import torch
 
 from okapi.config import CivilCommentsSettings
+from okapi.data.dataset import Dataset
 from okapi.data.io import to_numbers
 from okapi.data.task import Task
 from okapi.data.text import Texts
 from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits
-
-if TYPE_CHECKING:  # it knows all data sets, this one too
-    from okapi.data.dataset import Dataset
 
 # Folders, columns, thresholds and groups: p-lambda/wilds, wilds/datasets/civilcomments_dataset.py and
 # wilds/datasets/unlabeled/civilcomments_unlabeled_dataset.py.
@@ -29,14 +25,12 @@ GROUPS = tuple(f"{identity}, {label}" for identity in IDENTITIES for label in CL
 _TEXTS = {LABELLED: "all_data_with_identities.csv", UNLABELLED: "unlabeled_data_with_identities.csv"}
 
 
-def civilcomments_dataset(settings: CivilCommentsSettings) -> "Dataset":
+def civilcomments_dataset(settings: CivilCommentsSettings) -> Dataset:
     """Return CivilComments with the splits of WILDS: val is ood_val, test is ood_test, extra_unlabeled is unlabelled.
 
     A comment is toxic, or mentions an identity, if half of those who read it said so, or more. Domains are the eight
     identities, as sets; groups are comments that mention an identity and are toxic, or are not.
     """
-    from okapi.data.dataset import Dataset
-
     used = [LABELLED, UNLABELLED] if settings.unlabelled else [LABELLED]
     folders = find_folders(settings.root, {name: [_TEXTS[name]] for name in used}, LAYOUT)
     path = folders[LABELLED] / _TEXTS[LABELLED]

@@ -1,22 +1,18 @@
 """iWildCam of WILDS 2.0: 182 species in pictures of camera traps; a domain is a camera trap."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 
 from okapi.config import IWildCamSettings
+from okapi.data.dataset import Dataset
 from okapi.data.images import ImageFiles, normalisation
 from okapi.data.io import Place, TableError
 from okapi.data.paths import leads_out
 from okapi.data.picture_views import picture_views
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits, whole_numbers
-
-if TYPE_CHECKING:  # it knows all data sets, this one too
-    from okapi.data.dataset import Dataset
 
 # Folders, columns, splits and what labels of the unlabelled pictures mean: p-lambda/wilds,
 # wilds/datasets/iwildcam_dataset.py and wilds/datasets/unlabeled/iwildcam_unlabeled_dataset.py.
@@ -29,14 +25,12 @@ LAYOUT = f"""\
 SPLITS = {"train": "train", "id_val": "id_val", "val": "ood_val", "id_test": "id_test", "test": "ood_test"}
 
 
-def iwildcam_dataset(settings: IWildCamSettings) -> "Dataset":
+def iwildcam_dataset(settings: IWildCamSettings) -> Dataset:
     """Return iWildCam with the splits of WILDS: val is ood_val, test is ood_test, extra_unlabeled is unlabelled.
 
     Unlabelled pictures keep their species where it is known; no algorithm gets to see it. Traps of labelled and of
     unlabelled pictures are different ones, whatever their numbers.
     """
-    from okapi.data.dataset import Dataset
-
     wanted = {LABELLED: ["metadata.csv", "train"]}
     if settings.unlabelled:
         wanted[UNLABELLED] = ["metadata.csv", "images"]

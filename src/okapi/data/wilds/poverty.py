@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from okapi.config import Fold, Pool, PovertySettings, Verify
 from okapi.data.cache import ArrayCache, in_threads
+from okapi.data.dataset import Dataset
 from okapi.data.images import ImageError, refuse
 from okapi.data.io import Place, TableError, to_numbers, to_truth
 from okapi.data.paths import missing_files
@@ -22,10 +23,6 @@ from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns
 from okapi.data.wilds.poverty_views import poverty_views
 from okapi.messages import listed
-
-if TYPE_CHECKING:  # it knows all data sets, this one too
-    from okapi.data.dataset import Dataset
-
 
 # Folders, columns, countries, folds and how id_val and id_test are drawn: p-lambda/wilds,
 # wilds/datasets/poverty_dataset.py, wilds/datasets/unlabeled/poverty_unlabeled_dataset.py and, for the seed,
@@ -52,10 +49,8 @@ _IN_DISTRIBUTION = 1000  # samples of id_val, and of id_test
 _SEED = 541433  # to which the letter of the fold is added
 
 
-def poverty_dataset(settings: PovertySettings) -> "Dataset":
+def poverty_dataset(settings: PovertySettings) -> Dataset:
     """Return PovertyMap with the splits of WILDS: val is ood_val, test is ood_test; groups are rural and urban."""
-    from okapi.data.dataset import Dataset
-
     extra = settings.unlabelled.endswith("_unlabeled")
     wanted = {LABELLED: ["dhs_metadata.csv", "images"]}
     if extra:
