@@ -22,8 +22,8 @@ from _tiny import write_pacs_features
 from headline import CONFIGS, OKAPI_PLUS, STUDIES, find_file
 from okapi.benchmark import average
 from okapi.config import read_config
+from okapi.runs import Run
 from okapi.training import train
-from okapi.training.finished import read_run
 from okapi.training.parts import build_parts
 from okapi.training.validation import predict, validate
 
@@ -100,7 +100,7 @@ def accuracy(changed: dict[str, str], out: Path) -> float:
     """Return the accuracy of a run on its unlabelled samples; train it first if it is not finished."""
     if not (out / "results.json").exists():
         train(read_config(CONFIGS / "pacs_features" / f"{OKAPI_PLUS}.yaml", list(changed.items())), out)
-    run = read_run(out)
+    run = Run(out).trained_model()
     parts = build_parts(run.config)
     parts.algorithm.network.load_state_dict(run.weights.tensors)
     fabric = Fabric(accelerator="cpu", devices=1)

@@ -34,7 +34,7 @@ def found(out, method, target, seed):
     results = json.loads((out / method / folder / f"seed-{seed}" / "results.json").read_text())
     (record,) = [its for its in results["evaluations"] if its["split"] == "ood_test"]
     assert results["opened"]["ood_test"]["times"] == 1
-    return record["figures"]["accuracy"]
+    return record["metrics"]["accuracy"]
 
 
 def test_the_table_is_what_the_runs_found(done):
@@ -208,7 +208,7 @@ def test_folds_are_replicates_of_one_number(tmp_path):
     for cell in grid.cells():
         value = values[cell.method][cell.group, cell.seed] = float(generator.random())
         figures = {"id_val": {"pearson_r": value / 2, "pearson_r_group_worst": value}}
-        results = {"selection": {"selector": "ood_val", "figures": figures}, "okapi": "0.1.0", "config": {}, "steps": 1}
+        results = {"selection": {"selector": "ood_val", "metrics": figures}, "okapi": "0.1.0", "config": {}, "steps": 1}
         (tmp_path / "results.json").write_text("")
         runs.append(Run(cell=cell, folder=tmp_path, log=tmp_path, state="finished", results=results))
     table = Results(tmp_path, grid, tuple(runs)).table()
@@ -257,7 +257,7 @@ def test_energy_of_a_killed_run_is_not_complete(tmp_path):
     (tmp_path / "energy.json").write_text("{")
     assert read_energy(tmp_path, 10) is None
     (tmp_path / "checkpoints" / "step-00000004").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "step-00000006.refused").mkdir()
+    (tmp_path / "checkpoints" / "step-00000006.rejected").mkdir()
     assert newest_step(tmp_path) == 4
 
 

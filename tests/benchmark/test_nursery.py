@@ -61,7 +61,7 @@ def test_a_copy_does_what_a_new_process_does(configs, local, tmp_path):
         assert code_of(engine.start(job(configs, folder), folder / "logs" / "log", 0)) == 0
         run = folder / "run"
         results = json.loads((run / "results.json").read_text())
-        figures = [(record["split"], record["figures"]) for record in results["evaluations"]]
+        figures = [(record["split"], record["metrics"]) for record in results["evaluations"]]
         log = re.sub(r"[\d,]+ images/s  [\d:]+ left", "", (folder / "logs" / "log").read_text())
         about = json.loads((run / "environment.json").read_text())
         files = [(run / name).read_bytes() for name in ("model.safetensors", "metrics.csv")]

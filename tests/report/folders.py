@@ -27,7 +27,8 @@ def write_run(
         "seed": seed,
     }
     (path / "config.yaml").write_text(yaml.safe_dump(config))
-    lines = ["step,split,figure,value"]
+    (path / "classes.json").write_text(json.dumps({"task": {}, "classes": [], "inputs": {}}))
+    lines = ["step,split,metric,value"]
     for step in range(10, done + 1, 10):
         lines += [f"{step},train,loss,{2 / step + seed}", f"{step},train,match_rate,{step / 100}"]
         lines += [f"{step},ood_val,accuracy,{step / 50}"]
@@ -38,11 +39,17 @@ def write_run(
         return path
     figures = {"accuracy": 0.8 - 0.1 * seed, "accuracy_domain_worst": 0.6}
     results = {
-        "format": 1,
+        "format": 2,
         "okapi": __version__,
         "steps": steps,
         "stopped_early": False,
-        "selection": {"selector": "ood_val", "metric": "accuracy", "step": 30, "figures": {"ood_val": figures}},
+        "selection": {
+            "selector": "ood_val",
+            "metric": "accuracy",
+            "higher_is_better": True,
+            "step": 30,
+            "metrics": {"ood_val": figures},
+        },
         "weights": {"file": "model.safetensors", "sha256": "abc"},
         "seed": seed,
         "config": config,
@@ -60,7 +67,7 @@ def evaluation(split: str, values: dict[str, float], **changes: Any) -> dict[str
         "n": 10 * len(values),
         "selector": "ood_val",
         "weights": {"which": "selected", "step": 30, "sha256": "abc"},
-        "figures": {"accuracy": mean, "accuracy_domain_worst": min(values.values())},
+        "metrics": {"accuracy": mean, "accuracy_domain_worst": min(values.values())},
         "domains": [{"name": name, "n": 10, "accuracy": value} for name, value in values.items()],
         "date": "2026-01-01T00:00:00+00:00",
         "okapi": __version__,

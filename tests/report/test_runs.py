@@ -14,7 +14,8 @@ from okapi.report.confusion import MOST_CLASSES, read_confusion
 from okapi.report.curves import MOST_POINTS, draw_curves
 from okapi.report.run_page import choose_run, report_page
 from okapi.report.run_tables import about_split, chosen_split, group_tables, runs_table
-from okapi.report.runs import gather, read_metrics, read_record, seconds_left
+from okapi.report.runs import gather, read_record, seconds_left
+from okapi.runs import Run
 
 
 def cells(table) -> list[list[str]]:
@@ -37,12 +38,12 @@ def test_a_finished_run_has_the_figures_of_its_results(tmp_path):
         (lambda run: (run / "config.yaml").write_text("a: [1"), "is no YAML, it was edited or damaged"),
         (lambda run: (run / "config.yaml").write_text("just words"), "holds no config of a run"),
         (lambda run: (run / "config.yaml").write_bytes(b"\xff\xfe\x00"), "is no YAML"),
-        (lambda run: (run / "results.json").write_text('{"format": 1, "sel'), "is no JSON, it was edited or damaged"),
+        (lambda run: (run / "results.json").write_text('{"format": 2, "sel'), "is no JSON, it was edited or damaged"),
         (lambda run: (run / "results.json").write_text("[]"), "must hold an object"),
         (lambda run: edit(run, format=7, okapi="9.0"), "is of format 7, written by okapi 9.0"),
         (lambda run: edit(run, selection=None), "selection is missing or wrong"),
-        (lambda run: edit(run, selection={"figures": [1]}), "was edited or damaged"),
-        (lambda run: edit(run, selection={"figures": {"ood_val": {"accuracy": "good"}}}), "was edited or damaged"),
+        (lambda run: edit(run, selection={"metrics": [1]}), "was edited or damaged"),
+        (lambda run: edit(run, selection={"metrics": {"ood_val": {"accuracy": "good"}}}), "was edited or damaged"),
         (lambda run: edit(run, evaluations=[{"split": "ood_test"}]), "was edited or damaged"),
         (lambda run: edit(run, opened={"ood_test": 3}), "was edited or damaged"),
     ],
@@ -84,7 +85,7 @@ def test_folders_that_hold_nothing_are_refused(tmp_path):
 
 
 def test_runs_of_another_version_and_of_an_oracle_are_told(tmp_path):
-    selection = {"selector": "oracle", "metric": "accuracy", "step": 5, "figures": {}}
+    selection = {"selector": "oracle", "metric": "accuracy", "higher_is_better": True, "step": 5, "metrics": {}}
     gathered = gather([write_run(tmp_path / "old", okapi="0.0.9", selection=selection)])
     assert "okapi 0.0.9" in gathered.notes[0]
     assert "An oracle, which looks at ood_test, selected the weights of old" in gathered.notes[1]
@@ -127,12 +128,12 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a,b\n1,2\n", "step,split,figure,value\n", "\0\0", "step,split,figure,value\nx,y\n"]
+    "text", ["", "a,b\n1,2\n", "step,split,metric,value\n", "\0\0", "step,split,metric,value\nx,y\n"]
 )
 def test_metrics_without_sense_are_no_metrics(tmp_path, text):
     (tmp_path / "metrics.csv").write_text(text)
-    assert read_metrics(tmp_path / "metrics.csv").empty
-    assert read_metrics(tmp_path / "nowhere.csv").empty
+    assert Run(tmp_path).metrics().empty
+    assert Run(tmp_path / "nowhere").metrics().empty
 
 
 def test_curves_are_means_over_seeds_and_skip_nan(tmp_path):
@@ -168,7 +169,7 @@ def test_matches_of_validation_samples_have_curves_in_either_direction(tmp_path)
 def test_long_curves_are_thinned_to_what_can_be_seen(tmp_path):
     run = write_run(tmp_path / "run")
     values = np.sin(np.arange(20_000) / 500)
-    frame = pd.DataFrame({"step": np.arange(20_000), "split": "train", "figure": "loss", "value": values})
+    frame = pd.DataFrame({"step": np.arange(20_000), "split": "train", "metric": "loss", "value": values})
     frame.to_csv(run / "metrics.csv", index=False)
     curves = draw_curves(gather([run]).runs, ["erm"])
     assert curves.thinned

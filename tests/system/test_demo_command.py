@@ -35,7 +35,7 @@ def test_the_table_is_what_the_runs_say(demo):
             (tested,) = (row for row in json.loads(results.read_text())["evaluations"] if row["split"] == "ood_test")
             assert tested["selector"] == "ood_val"
             assert tested["opened"]["times"] == 1
-            values.append(tested["figures"]["accuracy"])
+            values.append(tested["metrics"]["accuracy"])
         assert len(values) == 2
         mean, deviation = pd.Series(values).mean(), pd.Series(values).std()
         assert table.loc[method, "mean"] == pytest.approx(mean)

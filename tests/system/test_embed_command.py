@@ -66,7 +66,7 @@ def test_from_a_run_to_features_to_a_model_on_them(suffix, run: Path, tmp_path: 
     again = ["--training.selector", "id_val", "--training.validate_every", 30]
     assert okapi("train", config, "--out", tmp_path / "frozen", *again) == 0
     results = json.loads((tmp_path / "frozen" / "results.json").read_text())
-    assert results["selection"]["figures"]["id_val"]["accuracy"] > 0.9
+    assert results["selection"]["metrics"]["id_val"]["accuracy"] > 0.9
 
 
 def _targets(path: Path) -> "pd.Series[str]":

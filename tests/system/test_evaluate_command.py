@@ -96,9 +96,9 @@ def test_several_splits_in_one_go(run, capsys):
     assert re.findall(r"^(\w+): 40 samples", capsys.readouterr().out, re.MULTILINE) == ["id_val", "ood_val"]
     assert opened(run) == {}
     figures = json.loads((run / "results.json").read_text())
-    told = figures["selection"]["figures"]
+    told = figures["selection"]["metrics"]
     for record in figures["evaluations"]:
-        assert record["figures"] == pytest.approx(told[record["split"]])  # what training said
+        assert record["metrics"] == pytest.approx(told[record["split"]])  # what training said
 
 
 def test_data_that_moved_is_found(run, capsys):
@@ -153,7 +153,7 @@ def test_training_never_looks_at_a_test_that_would_break_it(tmp_path, capsys):
     assert okapi("train", config, "--out", tmp_path / "oracle", *words) == 1
     assert "of ood_test are not finite after step 5" in capsys.readouterr().err
     assert okapi("evaluate", tmp_path / "oracle", "--split", "ood_val") == 2
-    assert "the run is not finished; go on with: okapi train --resume" in capsys.readouterr().err
+    assert "the run is not finished; resume it by: okapi train --resume" in capsys.readouterr().err
 
 
 def test_help_has_an_example(capsys):
@@ -170,10 +170,10 @@ def test_two_processes_select_without_labels_as_one_does(tmp_path, fork_two):
     for process in fork_two("train", config, "--out", tmp_path / "two", *words):
         end(process)
     logs = [
-        pd.read_csv(tmp_path / run / "metrics.csv").set_index(["step", "split", "figure"]) for run in ("one", "two")
+        pd.read_csv(tmp_path / run / "metrics.csv").set_index(["step", "split", "metric"]) for run in ("one", "two")
     ]
     pd.testing.assert_frame_equal(*logs, check_exact=False, rtol=0, atol=1e-4)
-    assert "match_quality" in logs[0].index.get_level_values("figure")
+    assert "match_quality" in logs[0].index.get_level_values("metric")
     results = [json.loads((tmp_path / run / "results.json").read_text()) for run in ("one", "two")]
     assert results[0]["selection"]["step"] == results[1]["selection"]["step"]
     assert okapi("evaluate", tmp_path / "two", "--split", "ood_test") == 0

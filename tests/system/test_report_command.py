@@ -82,8 +82,8 @@ def page(runs) -> str:
 def test_the_page_has_the_numbers_of_results_json(runs, page):
     results = json.loads((runs / "okapi-0" / "results.json").read_text())
     (record,) = [its for its in results["evaluations"] if its["split"] == "ood_test"]
-    assert f"{record['figures']['accuracy']:.4f}" in page
-    assert f"{results['selection']['figures']['ood_val']['accuracy']:.4f}" in page
+    assert f"{record['metrics']['accuracy']:.4f}" in page
+    assert f"{results['selection']['metrics']['ood_val']['accuracy']:.4f}" in page
     for domain in record["domains"]:
         assert f">{domain['accuracy']:.4f}<" in page
     table = pd.read_parquet(runs / "okapi-0" / "predictions-ood_test.parquet")

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tests.training.runs import Forked, differing, end, environment, outcome, start, steps_written, wait_for
 
-from okapi.training.checkpoints import read_newest
+from okapi.runs.checkpoints import read_newest
 
 STEPS = 32
 CONFIG = {
@@ -129,9 +129,9 @@ def test_a_file_that_cannot_grow_stops_the_run(begin, tmp_path):
     assert "File too large" in message
     assert "state.pt" in message
     assert message.endswith(f"go on with: okapi train --resume {run}")
-    found, refused = read_newest(run / "checkpoints")
+    found, rejected = read_newest(run / "checkpoints")
     assert found.step >= 4
-    assert refused == []
+    assert rejected == []
 
 
 def test_a_full_disk_stops_the_run_and_loses_nothing(begin, undisturbed, small_disk):
@@ -140,9 +140,9 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(begin, undisturbed, small_d
     message = end(begin(run), code=1).splitlines()[-1]
     assert "No space left on device" in message
     assert str(run) in message
-    found, refused = read_newest(run / "checkpoints")
+    found, rejected = read_newest(run / "checkpoints")
     assert found.step >= 4
-    assert refused == []
+    assert rejected == []
     enlarge()
     assert f"Going on after step {found.step}" in end(begin(run))
     assert differing(outcome(run, STEPS), undisturbed) == []

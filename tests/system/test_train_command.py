@@ -46,7 +46,7 @@ def rows(run: Path) -> list[dict[str, str]]:
 
 def figure(run: Path, split: str, name: str) -> dict[int, float]:
     """Return a figure by step."""
-    wanted = [row for row in rows(run) if (row["split"], row["figure"]) == (split, name)]
+    wanted = [row for row in rows(run) if (row["split"], row["metric"]) == (split, name)]
     return {int(row["step"]): float(row["value"]) for row in wanted}
 
 
@@ -70,7 +70,8 @@ def test_every_config_trains(name, erm_run, tmp_path, capsys):
     assert re.search(r"step 12 of 12  loss \d.*images/s  0:00:00 left", errors)
     assert ("match rate" in errors) == (name in ("okapi", "offline_okapi"))
     left = {path.name for path in run.iterdir()} - {"matches.safetensors"}
-    assert left == {".lock", "checkpoints", "config.yaml", "environment.json", "metrics.csv", "model.safetensors"} | {
+    assert left == {".lock", "checkpoints", "classes.json", "config.yaml", "environment.json", "metrics.csv"} | {
+        "model.safetensors",
         "results.json",
         "timings.csv",
     }
@@ -104,7 +105,7 @@ def test_the_selected_weights_are_the_best_and_give_the_figures_that_are_told(er
     with torch.no_grad():
         prediction = network(take(dataset.inputs, rows)).prediction
     found = evaluate(dataset.task, prediction, dataset.target[rows], dataset.domain[rows], dataset.domain_names)
-    assert found == pytest.approx(chosen["figures"]["ood_val"], abs=1e-9)
+    assert found == pytest.approx(chosen["metrics"]["ood_val"], abs=1e-9)
     with safe_open(erm_run / "model.safetensors", "pt") as file:
         assert json.loads(file.metadata()["okapi"]) == {"version": __version__, "step": chosen["step"]}
 
@@ -162,9 +163,9 @@ def test_trackers_get_what_metrics_csv_has(tmp_path):
     assert train(*words) == 0
     events = EventAccumulator(str(run / "tensorboard")).Reload()
     for row in rows(run):
-        found = {event.step: event.value for event in events.Scalars(f"{row['split']}/{row['figure']}")}
+        found = {event.step: event.value for event in events.Scalars(f"{row['split']}/{row['metric']}")}
         assert found[int(row["step"])] == pytest.approx(float(row["value"]), rel=1e-6)
-    assert wandb_history(run) >= {(int(row["step"]), f"{row['split']}/{row['figure']}") for row in rows(run)}
+    assert wandb_history(run) >= {(int(row["step"]), f"{row['split']}/{row['metric']}") for row in rows(run)}
 
 
 def wandb_history(run: Path) -> set[tuple[int, str]]:
@@ -299,7 +300,7 @@ def test_bad_data_is_refused_before_anything_is_written(name, tmp_path, capsys):
 
 def test_a_directory_that_is_not_free_is_refused(erm_run, tmp_path, capsys):
     assert train(CONFIGS / "erm.yaml", "--out", erm_run) == 2
-    assert f"{erm_run} holds a run already; go on with it by --resume {erm_run}" in capsys.readouterr().err
+    assert f"{erm_run} holds a run already; resume it by --resume {erm_run}" in capsys.readouterr().err
     (tmp_path / "thesis.tex").write_text("")
     assert train(CONFIGS / "erm.yaml", "--out", tmp_path) == 2
     assert "is not empty" in capsys.readouterr().err

@@ -70,7 +70,7 @@ def begin(fork_two, tmp_path) -> Callable[[Path], list[Forked]]:
 
 
 def figures(run: Path) -> pd.Series:
-    return pd.read_csv(run / "metrics.csv").set_index(["step", "split", "figure"]).value
+    return pd.read_csv(run / "metrics.csv").set_index(["step", "split", "metric"]).value
 
 
 def test_two_processes_with_half_the_batch_each_learn_what_one_learns(tmp_path):
@@ -81,7 +81,7 @@ def test_two_processes_with_half_the_batch_each_learn_what_one_learns(tmp_path):
     assert errors.count("step 20 of 20") == 1  # one of them speaks
     one, two = figures(tmp_path / "one"), figures(tmp_path / "two")
     pd.testing.assert_index_equal(one.index, two.index)
-    loss, rate = (one.xs(("train", figure), level=("split", "figure")) for figure in ("loss", "match_rate"))
+    loss, rate = (one.xs(("train", figure), level=("split", "metric")) for figure in ("loss", "match_rate"))
     assert len(loss) == STEPS
     assert loss.iloc[-1] < loss.iloc[0]
     assert 0 < rate.min() < rate.max()

@@ -16,7 +16,7 @@ import torch
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 
 from okapi.cli import main
-from okapi.training.checkpoints import read_checkpoint
+from okapi.runs.checkpoints import read_checkpoint
 
 SERVER = multiprocessing.get_context("forkserver")
 

@@ -6,10 +6,9 @@ import os
 import pytest
 import torch
 
-from okapi.training.checkpoints import CheckpointError, read_checkpoint, read_newest, save_checkpoint
+from okapi.runs.checkpoints import CheckpointError, read_checkpoint, read_newest, save_checkpoint
 
 CONFIG = {"seed": 1, "training": {"steps": 5}}
-LENGTHS = {"metrics.csv": 12}
 
 
 def state(step: int) -> dict:
@@ -17,13 +16,13 @@ def state(step: int) -> dict:
 
 
 def save(folder, *steps):
-    return [save_checkpoint(folder, step, state(step), config=CONFIG, lengths=LENGTHS) for step in steps]
+    return [save_checkpoint(folder, step, state(step), config=CONFIG) for step in steps]
 
 
 def test_what_is_saved_is_read(tmp_path):
     (path,) = save(tmp_path / "c", 7)
     found = read_checkpoint(path)
-    assert (found.step, found.config, found.lengths, path.name) == (7, CONFIG, LENGTHS, "step-00000007")
+    assert (found.step, found.config, path.name) == (7, CONFIG, "step-00000007")
     assert torch.equal(found.state.pop("weights"), state(7)["weights"])
     assert found.state == {"sums": {"loss": 0.1}, "step": 7, "name": "é", "none": None}
 
@@ -91,7 +90,7 @@ SPOILT = [
     (half_a_manifest, "manifest.json cannot be read"),
     (without_state, "state.pt cannot be read"),
     (edit(format="lightning"), "does not say that it is an okapi checkpoint"),
-    (edit(version=2), "of version 2, this program reads version 1"),
+    (edit(version=1), "of version 1, this program reads version 2"),
     (edit(step=5), "says that it is of step 5"),
     (edit(size=None), "lacks size"),
 ]
@@ -101,11 +100,11 @@ SPOILT = [
 def test_a_bad_one_is_refused_with_a_reason_and_the_one_before_is_used(tmp_path, spoil, words):
     _, newest = save(tmp_path, 4, 8)
     spoil(newest)
-    found, refused = read_newest(tmp_path)
+    found, rejected = read_newest(tmp_path)
     assert found.step == 4
-    ((path, reason),) = refused
+    ((path, reason),) = rejected
     assert words in reason
-    assert path.name == "step-00000008.refused"
+    assert path.name == "step-00000008.rejected"
     assert read_newest(tmp_path)[1] == []
     (other,) = save(tmp_path / "alone", 8)
     spoil(other)
@@ -125,7 +124,7 @@ class Evil:
 
 def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path):
     trap = tmp_path / "trap"
-    path = save_checkpoint(tmp_path / "c", 3, {"weights": Evil(trap)}, config=CONFIG, lengths=LENGTHS)
+    path = save_checkpoint(tmp_path / "c", 3, {"weights": Evil(trap)}, config=CONFIG)
     with pytest.raises(CheckpointError, match="more than tensors and numbers"):
         read_checkpoint(path)
     assert not trap.exists()
@@ -134,6 +133,6 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path):
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before_and_no_rubbish(tmp_path):
     save(tmp_path, 4)
     with pytest.raises(Exception, match="pickle"):
-        save_checkpoint(tmp_path, 8, {"weights": lambda: None}, config=CONFIG, lengths=LENGTHS)
+        save_checkpoint(tmp_path, 8, {"weights": lambda: None}, config=CONFIG)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000004"]
     assert read_newest(tmp_path)[0].step == 4

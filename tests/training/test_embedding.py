@@ -240,7 +240,8 @@ def test_models_are_opened_from_a_config_or_a_run(tmp_path: Path, config: Config
         open_model(run)
     run.mkdir()
     (run / "config.yaml").write_text(config.as_yaml())
-    with pytest.raises(ValueError, match=r"has no model.safetensors yet: its run is not finished"):
+    (run / "classes.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"has no model.safetensors: its run is not finished"):
         open_model(run)
     (run / "model.safetensors").touch()
     opened, weights = open_model(run, [("data.task", "regression")], data=Path("other.npz"))

@@ -17,7 +17,9 @@ from okapi import __version__
 from okapi.data.task import Task
 from okapi.evaluation import evaluate
 from okapi.models import build
-from okapi.training import NotFiniteError, train
+from okapi.report.runs import gather
+from okapi.runs.results import Openings
+from okapi.training import NotFiniteError, resume, train
 from okapi.training.evaluating import Evaluator, evaluate_run
 
 
@@ -65,10 +67,10 @@ def test_figures_are_those_of_the_selected_weights_on_every_sample_once(run, mon
     with torch.no_grad():
         prediction = network(data.inputs[rows]).prediction
     expected = evaluate(data.task, prediction, data.target[rows], data.domain[rows], data.domain_names)
-    assert found.figures == pytest.approx(expected)
+    assert found.metrics == pytest.approx(expected)
     assert found.domains["name"].tolist() == ["bern"]  # the others have no sample: absent
     assert found.groups is None
-    assert found.record["figures"] == found.figures
+    assert found.record.metrics == found.metrics
     table = pd.read_parquet(run / "predictions-ood_test.parquet")
     assert table.id.tolist() == [data.ids[row] for row in rows.tolist()]
     assert set(table.domain) == {"bern"}
@@ -91,7 +93,7 @@ def test_all_tasks_with_sets_of_domains_and_groups(kind, monkeypatch, tmp_path):
     assert found.groups is not None
     rows = data.rows("id_test")
     assert found.domains.set_index("name").n.to_dict() == dict(zip("ab", sets[rows].sum(0).tolist(), strict=True))
-    assert found.figures[f"{found.metric}_group_worst"] <= found.figures[f"{found.metric}_group_mean"]
+    assert found.metrics[f"{found.metric}_group_worst"] <= found.metrics[f"{found.metric}_group_mean"]
     record = results(tmp_path / "run")["evaluations"][0]
     assert [row["name"] for row in record["groups"]] == ["not a", "not b"]
     table = pd.read_parquet(tmp_path / "run" / "predictions-id_test.parquet")
@@ -109,9 +111,9 @@ def test_gaps_between_domains_of_two_classes(monkeypatch, tmp_path):
     (found,) = evaluate_run(tmp_path / "run", ["ood_test"])
     table = pd.read_parquet(tmp_path / "run" / "predictions-ood_test.parquet")
     rates = table.groupby("domain").prediction.mean()
-    assert found.figures["demographic_parity_gap"] == pytest.approx(rates.max() - rates.min())
+    assert found.metrics["demographic_parity_gap"] == pytest.approx(rates.max() - rates.min())
     rates = table[table.target == 1].groupby("domain").prediction.mean()
-    assert found.figures["equal_opportunity_gap"] == pytest.approx(rates.max() - rates.min())
+    assert found.metrics["equal_opportunity_gap"] == pytest.approx(rates.max() - rates.min())
 
 
 def test_a_class_that_is_never_predicted_is_told(monkeypatch, tmp_path):
@@ -131,17 +133,18 @@ def test_a_class_that_is_never_predicted_is_told(monkeypatch, tmp_path):
 
 def test_openings_are_counted_and_other_weights_are_told(run):
     before = results(run)
-    assert "evaluations" not in before
+    assert before["evaluations"] == []
     first, second = (evaluate_run(run, ["ood_test"])[0] for _ in range(2))
-    assert first.record["opened"] == {"times": 1, "weights": 1}
+    assert first.record.opened == Openings(times=1, weights=1)
     assert not [note for note in first.notes if "opened" in note]
     assert "ood_test has been opened 2 times, always with these weights" in second.notes
     (last,) = evaluate_run(run, ["ood_test"], which="last")
     assert "ood_test has been opened 3 times, with 2 different weights: " in " ".join(last.notes)
     evaluate_run(run, ["ood_val", "id_test"])
     after = results(run)
-    assert {key: after[key] for key in before} == before  # nothing else changes
-    hashes = [before["weights"]["sha256"], last.record["weights"]["sha256"]]
+    changed = {key for key in before if after[key] != before[key]}
+    assert changed == {"evaluations", "opened"}
+    hashes = [before["weights"]["sha256"], last.record.weights.sha256]
     assert hashes[0] != hashes[1]
     assert after["opened"] == {
         "ood_test": {"times": 3, "sha256": hashes},
@@ -164,18 +167,18 @@ def test_an_oracle_s_openings_count(monkeypatch, tmp_path):
     register(monkeypatch)
     train(config(selector="oracle", consent_to_oracle=True, steps=3), tmp_path / "run")
     (found,) = evaluate_run(tmp_path / "run", ["ood_test"])
-    assert found.record["selector"] == "oracle"
-    assert found.record["opened"] == {"times": 4, "weights": 1}
+    assert found.record.selector == "oracle"
+    assert found.record.opened == Openings(times=4, weights=1)
     assert "an oracle selected these weights" in found.notes[0]
-    assert found.figures == pytest.approx(results(tmp_path / "run")["selection"]["figures"]["oracle"])
+    assert found.metrics == pytest.approx(results(tmp_path / "run")["selection"]["metrics"]["oracle"])
 
 
 def test_the_last_weights_of_a_run_that_kept_the_last_are_the_selected(monkeypatch, tmp_path):
     register(monkeypatch)
     train(config(selector="last"), tmp_path / "run")
     selected, last = (evaluate_run(tmp_path / "run", ["ood_test"], which=which)[0] for which in ("selected", "last"))
-    assert selected.record["weights"]["sha256"] == last.record["weights"]["sha256"]
-    assert last.record["opened"] == {"times": 2, "weights": 1}
+    assert selected.record.weights.sha256 == last.record.weights.sha256
+    assert last.record.opened == Openings(times=2, weights=1)
 
 
 def test_where_the_data_is_may_differ_and_is_recorded(run):
@@ -218,7 +221,7 @@ def test_folders_that_hold_no_finished_run(run, tmp_path):
         with pytest.raises(ValueError, match=words):
             Evaluator(tmp_path / name)
     (run / "results.json").unlink()
-    with pytest.raises(ValueError, match=r"not finished; go on with: okapi train --resume .*run\. Until then"):
+    with pytest.raises(ValueError, match=r"not finished; resume it by: okapi train --resume .*run\. Until then"):
         Evaluator(run)
 
 
@@ -227,9 +230,10 @@ def test_folders_that_hold_no_finished_run(run, tmp_path):
     [
         ('{"okapi": "0.1"', r"results\.json is no JSON"),
         ("[1]", r"must hold an object, it holds a list"),
-        ("{}", "selection, config is missing or wrong"),
-        ('{"selection": {}, "config": {}, "opened": 3}', "opened is missing or wrong"),
-        ('{"format": 2, "okapi": "9.0"}', r"is of format 2, written by okapi 9\.0; this is okapi"),
+        ('{"format": 2}', "selection, weights, seed, config is missing or wrong"),
+        ('{"format": 2, "opened": 3}', "opened is missing or wrong"),
+        ('{"format": 1, "okapi": "0.1"}', r"is of format 1, written by okapi 0\.1; this is okapi"),
+        ('{"format": 3, "okapi": "9.0"}', r"is of format 3, written by okapi 9\.0; this is okapi"),
         ('{"format": "new"}', "is of format new"),
         ("\xff", r"results\.json is no JSON"),
     ],
@@ -242,14 +246,20 @@ def test_results_that_cannot_be_understood(content, words, run):
 
 def test_a_run_of_another_version_is_taken_with_a_note_if_its_config_can_be_read(run):
     del (content := results(run)["config"])["training"]["selection_samples"]  # as before there was such a key
-    change(run, okapi="0.0.1", format=None, weights=None, config=content)
+    change(run, okapi="0.0.1", config=content)
     (found,) = evaluate_run(run, ["ood_val"])
     assert "was trained by okapi 0.0.1, this is" in found.notes[0]
-    assert "no hash of the weights" in found.notes[1]
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("dropout:", "drop_path:"))
     with pytest.raises(ValueError, match=r"drop_path is no key of the config.*; the run is of okapi 0\.0\.1"):
         Evaluator(run)
+
+
+def test_a_run_of_an_older_format_is_rejected_in_one_sentence(run):
+    (run / "classes.json").unlink()
+    for read in (Evaluator, resume, lambda path: gather([path])):
+        with pytest.raises(ValueError, match=r"no classes\.json: it was written by an older okapi, in format 1; okapi"):
+            read(run)
 
 
 def test_what_was_edited_by_hand_is_refused_unless_forced(run):
@@ -262,7 +272,7 @@ def test_what_was_edited_by_hand_is_refused_unless_forced(run):
     ):
         evaluate_run(run, ["ood_test"])
     (found,) = evaluate_run(run, ["ood_test"], force=True)
-    assert found.record["edited"]
+    assert found.record.edited
     assert "is not what the run selected" in found.notes[0]
     shutil.copy(run / "kept", run / "model.safetensors")
     config = (run / "config.yaml").read_text()
@@ -298,5 +308,5 @@ def test_weights_that_are_torn_or_of_another_network(run):
 def test_nobody_else_may_write_meanwhile(run):
     with held(run / ".lock"), pytest.raises(ValueError, match="is being trained, or evaluated, by another process"):
         evaluate_run(run, ["ood_val"])
-    assert "evaluations" not in results(run)
+    assert results(run)["evaluations"] == []
     evaluate_run(run, ["ood_val"])

@@ -13,12 +13,12 @@ from okapi.data.batches import Inputs
 from okapi.data.dataset import Dataset
 from okapi.data.registry import BUILDERS
 from okapi.data.task import Task
+from okapi.runs import Run, Selection
+from okapi.runs.checkpoints import read_newest
 from okapi.training import NotFiniteError, RunError, resume, train
-from okapi.training.checkpoints import read_newest
 from okapi.training.devices import make_fabric
 from okapi.training.fit import fit
 from okapi.training.parts import build_batches, build_parts
-from okapi.training.run_directory import RunDirectory
 
 SPLIT = np.repeat(["train", "unlabelled", "id_val", "ood_val"], 12)
 
@@ -83,7 +83,7 @@ def test_all_tasks_train(kind, sets, own_data, tmp_path):
     domain = torch.from_numpy(np.stack([SPLIT == "train", SPLIT == "unlabelled"], 1)) if sets else None
     own_data(task=task, target=target, **({"domain": domain} if sets else {}))
     results = train(config(OKAPI), tmp_path / "run")
-    assert results["selection"]["metric"] == metric
+    assert results.selection.metric == metric
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -160,10 +160,10 @@ def test_infinite_numbers_stop_a_run_at_the_step_they_come(own_data, tmp_path):
 def test_weights_that_are_not_finite_are_never_a_checkpoint(own_data, tmp_path):
     own_data()
     settings = config(selector="last", validate_every=100, log_every=100, checkpoint_every=1)
-    parts, fabric, folder = build_parts(settings), make_fabric(settings), RunDirectory(tmp_path / "run")
+    parts, fabric, folder = build_parts(settings), make_fabric(settings), Run(tmp_path / "run")
     parts.algorithm.register_parameter("unused", torch.nn.Parameter(torch.tensor(torch.inf)))  # no loss shows it
     fabric.launch()
-    folder.create(settings)
+    folder.create(settings, parts.dataset)
     with pytest.raises(NotFiniteError, match="weights are not finite after step 1; there is no checkpoint before it"):
         fit(settings, parts, fabric, folder)
     assert list(tmp_path.rglob("state.pt")) == []
@@ -187,37 +187,35 @@ def test_a_figure_that_is_undefined_is_null_in_results_json(own_data, tmp_path):
         raise AssertionError(f"{name} is not JSON")
 
     results = json.loads((tmp_path / "run" / "results.json").read_text(), parse_constant=refuse)
-    assert results["selection"]["figures"]["ood_val"]["pearson_r"] is None
+    assert results["selection"]["metrics"]["ood_val"]["pearson_r"] is None
     assert results["selection"]["step"] == 3
 
 
 def test_a_run_without_validation_splits_keeps_the_last_weights(own_data, tmp_path):
     own_data(split=np.where(SPLIT == "unlabelled", "unlabelled", "train"))
     results = train(config(selector="last"), tmp_path / "run")
-    assert results["selection"] == {
-        "selector": "last",
-        "metric": "accuracy",
-        "higher_is_better": True,
-        "step": 6,
-        "figures": {},
-    }
+    assert results.selection == Selection(selector="last", metric="accuracy", higher_is_better=True, step=6, metrics={})
 
 
 def test_a_metric_over_domains_selects(own_data, tmp_path):
     own_data(domain=np.arange(48) % 2)
     results = train(config(metric="macro_f1_domain_worst", selector="id_val"), tmp_path / "run")
-    figures = results["selection"]["figures"]["id_val"]
-    assert figures["macro_f1_domain_worst"] <= figures["macro_f1_domain_mean"]
+    metrics = results.selection.metrics["id_val"]
+    assert metrics["macro_f1_domain_worst"] <= metrics["macro_f1_domain_mean"]
 
 
-def test_a_log_that_was_cut_is_refused(own_data, tmp_path):
+@pytest.mark.parametrize("content", [None, "step,split\n", "step,split,metric,value\n2,train,loss,0\n" * 500])
+def test_a_log_that_was_removed_or_edited_is_written_anew_from_the_checkpoint(content, own_data, tmp_path):
     own_data()
     run = tmp_path / "run"
     train(config(), run)
+    whole = (run / "metrics.csv").read_text()
     (run / "results.json").unlink()
-    (run / "metrics.csv").write_text("step,split\n")
-    with pytest.raises(ValueError, match=r"metrics\.csv has 11 bytes, the checkpoint was made when it had"):
-        resume(run)
+    (run / "metrics.csv").unlink() if content is None else (run / "metrics.csv").write_text(content)
+    (run / "timings.csv").unlink()
+    resume(run)
+    assert (run / "metrics.csv").read_text() == whole
+    assert (run / "timings.csv").read_text() == "step,seconds,images_per_second,seconds_waiting_for_data\n"
 
 
 def test_another_environment_is_told(own_data, tmp_path, capsys):

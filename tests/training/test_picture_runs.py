@@ -51,7 +51,7 @@ def fit(config: Config, run: Path) -> pd.DataFrame:
     """Train, and return what was written down of training: a row a step."""
     train(config, run)
     log = pd.read_csv(run / "metrics.csv")
-    return log[log["split"] == "train"].pivot(index="step", columns="figure", values="value")
+    return log[log["split"] == "train"].pivot(index="step", columns="metric", values="value")
 
 
 @pytest.mark.parametrize("colour", ["rgb", "grey"])

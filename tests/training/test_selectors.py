@@ -15,6 +15,7 @@ from okapi.config import ConfigError, TrainingSettings
 from okapi.evaluation import LABEL_FREE
 from okapi.evaluation.label_free import entropy, match_quality
 from okapi.models import build
+from okapi.runs import Opened
 from okapi.training import NotFiniteError, rehearse, resume, train
 from okapi.training.summary import results_text
 
@@ -25,26 +26,26 @@ CASES += [(kind, name) for kind in ("regression", "several numbers") for name in
 def score(run: Path, name: str, split: str = "unlabelled") -> pd.Series:
     """Return a figure by step."""
     log = pd.read_csv(run / "metrics.csv")
-    return log[(log.split == split) & (log.figure == name)].set_index("step").value
+    return log[(log.split == split) & (log.metric == name)].set_index("step").value
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_the_best_by_its_score_is_kept(kind, name, monkeypatch, tmp_path):
     register(monkeypatch, kind)
-    chosen = train(config(selector=name), tmp_path / "run")["selection"]
+    chosen = train(config(selector=name), tmp_path / "run").selection
     own = LABEL_FREE[name]
-    assert (chosen["selector"], chosen["metric"]) == (name, own.score)
+    assert (chosen.selector, chosen.metric) == (name, own.score)
     values = score(tmp_path / "run", own.score)
     assert len(values) == 6
     if name == "ensemble":  # compared with the best under the ensemble of that moment
         anew = score(tmp_path / "run", "ensemble_agreement_of_best")
         assert anew.index.tolist() == [2, 3, 4, 5, 6]
         better = [1, *(step for step in anew.index if values[step] > anew[step])]
-        assert chosen["step"] == better[-1]
+        assert chosen.step == better[-1]
     else:
         best = values.max() if own.higher_is_better else values.min()
-        assert chosen["step"] == values[values == best].index[0]  # of equals the first
-    assert chosen["figures"]["unlabelled"][own.score] == values[chosen["step"]]
+        assert chosen.step == values[values == best].index[0]  # of equals the first
+    assert chosen.metrics["unlabelled"][own.score] == values[chosen.step]
 
 
 def test_scores_are_those_of_the_kept_weights(monkeypatch, tmp_path):
@@ -58,12 +59,12 @@ def test_scores_are_those_of_the_kept_weights(monkeypatch, tmp_path):
 
     chosen = train(config(selector="entropy"), tmp_path / "entropy")["selection"]
     prediction = output(tmp_path / "entropy", "unlabelled").prediction
-    assert chosen["figures"]["unlabelled"]["entropy"] == pytest.approx(entropy(data.task, prediction))
+    assert chosen.metrics["unlabelled"]["entropy"] == pytest.approx(entropy(data.task, prediction))
     chosen = train(config(selector="match_quality"), tmp_path / "matched")["selection"]
     others, known = (output(tmp_path / "matched", split) for split in ("unlabelled", "id_val"))
     target = data.target[data.rows("id_val")]
     expected = match_quality(data.task, others.prediction, others.encoding, target, known.encoding)
-    assert chosen["figures"]["unlabelled"] == pytest.approx(expected)
+    assert chosen.metrics["unlabelled"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["entropy", "thresholded_confidence", "match_quality"])
@@ -122,7 +123,7 @@ def test_training_reads_no_row_of_a_test_split(name, monkeypatch, tmp_path):
     rehearse(config(okapi, selector=name))
     assert inputs.read
     assert not TEST_ROWS & set(inputs.read)
-    assert "opened" not in json.loads((tmp_path / "run" / "results.json").read_text())
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["opened"] == {}
 
 
 def test_an_oracle_needs_consent_and_bears_its_name_everywhere(monkeypatch, tmp_path, capsys):
@@ -130,11 +131,11 @@ def test_an_oracle_needs_consent_and_bears_its_name_everywhere(monkeypatch, tmp_
     with pytest.raises(ConfigError, match=r"by ood_test, so that .*; say that this is meant by training.consent_to_or"):
         train(config(selector="oracle"), tmp_path / "run")
     results = train(config(selector="oracle", consent_to_oracle=True), tmp_path / "run")
-    assert results["selection"]["selector"] == "oracle"
-    assert set(results["selection"]["figures"]) == {"id_val", "ood_val", "oracle"}
-    assert results["opened"] == {"ood_test": {"times": 6, "sha256": []}}
+    assert results.selection.selector == "oracle"
+    assert set(results.selection.metrics) == {"id_val", "ood_val", "oracle"}
+    assert results.opened == {"ood_test": Opened(times=6)}
     accuracy = score(tmp_path / "run", "accuracy", split="oracle")
-    assert results["selection"]["step"] == accuracy.idxmax()
+    assert results.selection.step == accuracy.idxmax()
     assert "oracle accuracy" in capsys.readouterr().err
     text = results_text(results, tmp_path / "run")
     assert "Selected by oracle" in text
@@ -158,10 +159,10 @@ def test_the_worst_group_selects(monkeypatch, tmp_path):
     groups = torch.stack([torch.arange(len(SPLIT)) % 4 < 2, torch.arange(len(SPLIT)) % 3 < 2], dim=1)
     register(monkeypatch, groups=groups, group_names=("urban", "rural"))
     results = train(config(metric="accuracy_group_worst", selector="id_val"), tmp_path / "run")
-    figures = results["selection"]["figures"]["id_val"]
+    figures = results.selection.metrics["id_val"]
     assert figures["accuracy_group_worst"] <= figures["accuracy_group_mean"]
     worst = score(tmp_path / "run", "accuracy_group_worst", split="id_val")
-    assert results["selection"]["step"] == worst.idxmax()
+    assert results.selection.step == worst.idxmax()
     assert "accuracy_group_worst" in results_text(results, tmp_path)
 
 
@@ -201,7 +202,7 @@ def test_a_selector_that_cannot_work_is_refused_before_anything_is_written(case,
 def test_matches_are_sought_in_train_where_nothing_is_held_out(monkeypatch, tmp_path):
     register(monkeypatch, split=without("id_val"))
     results = train(config(selector="match_quality", selection_samples=5), tmp_path / "run")
-    assert 0 <= results["selection"]["figures"]["unlabelled"]["match_quality"] <= 1
+    assert 0 <= results.selection.metrics["unlabelled"]["match_quality"] <= 1
 
 
 def test_settings_are_checked():

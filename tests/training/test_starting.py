@@ -9,10 +9,11 @@ from safetensors.torch import load_file, save_file
 from tests.training.small_data import register
 
 from okapi.config import ConfigError, make_config
+from okapi.runs import Run, Started
+from okapi.runs.checkpoints import read_checkpoint
+from okapi.runs.weights import sha256
 from okapi.training import rehearse, resume, train
-from okapi.training.checkpoints import read_checkpoint
 from okapi.training.parts import build_parts
-from okapi.training.weights import sha256
 
 OKAPI = {
     "name": "okapi",
@@ -59,14 +60,14 @@ def test_network_and_momentum_encoder_start_from_the_weights_and_results_say_so(
         assert torch.equal(state[key], known), key
     results = train(chosen, tmp_path / "run")
     before = json.loads((erm / "results.json").read_text())
-    assert results["started_from"] == {
-        "path": str(erm),
-        "sha256": sha256((erm / "model.safetensors").read_bytes()),
-        "step": before["selection"]["step"],
-        "algorithm": "erm",
-    }
-    assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
-    assert "started_from" not in before
+    assert results.started_from == Started(
+        path=str(erm),
+        sha256=sha256((erm / "model.safetensors").read_bytes()),
+        step=before["selection"]["step"],
+        algorithm="erm",
+    )
+    assert Run(tmp_path / "run").results() == results
+    assert before["started_from"] is None
 
 
 def test_a_resumed_run_needs_the_other_no_longer(erm, tmp_path, monkeypatch):
@@ -113,7 +114,7 @@ def test_a_run_that_cannot_serve_is_refused_by_name_and_nothing_is_written(erm, 
     for name, words in (
         ("none", "none does not exist"),
         ("empty", "empty holds no run: it has no config.yaml"),
-        ("unfinished", "unfinished has no results.json: the run is not finished; go on with"),
+        ("unfinished", "unfinished has no results.json: the run is not finished; resume it by"),
         ("edited", "model.safetensors was edited since"),
     ):
         for begin in (lambda chosen: train(chosen, tmp_path / "run"), rehearse):

@@ -7,8 +7,8 @@ import torch
 from tests.matching.oracle import brute_force
 from tests.training.small_data import SPLIT, TARGETS, TEST_ROWS, Recorded, config, register
 
+from okapi.runs.checkpoints import read_checkpoint
 from okapi.training import train, validation_matches
-from okapi.training.checkpoints import read_checkpoint
 from okapi.training.devices import make_fabric
 from okapi.training.parts import build_parts
 from okapi.training.validation import draw, predict
@@ -45,7 +45,7 @@ def okapi(matching, domain="binary"):
 
 def logged(run, split, step):
     metrics = pd.read_csv(run / "metrics.csv")
-    found = metrics[(metrics.split == split) & (metrics.step == step)].set_index("figure").value
+    found = metrics[(metrics.split == split) & (metrics.step == step)].set_index("metric").value
     return found[found.index.str.startswith("match_")].to_dict()
 
 

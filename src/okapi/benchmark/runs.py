@@ -11,12 +11,10 @@ from typing import Any, Literal, TypeAlias
 
 import yaml
 
+from okapi import runs
 from okapi.benchmark.grid import Cell, Grid
-from okapi.benchmark.worker import is_tested
 from okapi.config import MAY_CHANGE, Config, differences, read_config
 from okapi.files import write_json
-from okapi.training.finished import read_results
-from okapi.training.run_directory import RunDirectory
 
 State: TypeAlias = Literal["finished", "failed", "begun", "waiting"]
 
@@ -55,8 +53,8 @@ class Run:
     def figures(self) -> dict[str, dict[str, float]]:
         """Figures of the selected weights by split; one that is undefined is NaN. Of several evaluations the last."""
         chosen = self.results.get("selection", {})
-        found = {split: its for split, its in chosen.get("figures", {}).items() if split.endswith("_val")}
-        found |= {record["split"]: record["figures"] for record in self._evaluations()}
+        found = {split: its for split, its in chosen.get("metrics", {}).items() if split.endswith("_val")}
+        found |= {record["split"]: record["metrics"] for record in self._evaluations()}
         return {
             split: {name: nan if value is None else value for name, value in found[split].items()} for split in found
         }
@@ -108,24 +106,28 @@ class Run:
 
 def read_run(grid: Grid, cell: Cell, out: Path) -> Run:
     """Return a run of the benchmark in a folder; what cannot be read, or is of another config, has failed."""
-    folder, log = RunDirectory(cell.below(out)), log_file(out, cell)
+    folder, log = runs.Run(cell.below(out)), log_file(out, cell)
     place: dict[str, Any] = {"cell": cell, "folder": folder.path, "log": log}
-    if folder.config.exists() and (odd := _odd_config(folder, grid.config(cell, out))):
+    if folder.config_file.exists() and (odd := _odd_config(folder, grid.config(cell, out))):
         return Run(**place, state="failed", reason=f"{folder.path} {odd}", beyond_help=True)
-    if folder.results.exists():
+    if folder.state == "finished":
         try:
-            results = read_results(folder)
-            run = Run(**place, state="finished", tested=is_tested(results), results=results)
+            results = folder.results().as_dict()
+            run = Run(**place, state="finished", tested=results["benchmarked"] is not None, results=results)
             _ = run.figures, run.selector, run.config_hash, [run.date(split) for split in run.figures]
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            said = str(error) if isinstance(error, ValueError | OSError) else f"{folder.results} was edited or damaged"
+            said = (
+                str(error)
+                if isinstance(error, ValueError | OSError)
+                else f"{folder.results_file} was edited or damaged"
+            )
             return Run(**place, state="failed", reason=said, beyond_help=True)
         if failure := _failure(out, cell):  # of its evaluation
             return Run(**place, state="failed", reason=failure, results=results, tested=run.tested)
         return run
     if failure := _failure(out, cell):
         return Run(**place, state="failed", reason=failure)
-    return Run(**place, state="begun" if folder.config.exists() else "waiting")
+    return Run(**place, state="begun" if folder.config_file.exists() else "waiting")
 
 
 def log_file(out: Path, cell: Cell) -> Path:
@@ -165,13 +167,13 @@ def config_hash(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _odd_config(folder: RunDirectory, expected: Config) -> str:
+def _odd_config(folder: runs.Run, expected: Config) -> str:
     """Return in words how a run's config differs from the one that it should have."""
     try:
-        found, wanted = yaml.safe_load(folder.config.read_text(encoding="utf-8")), expected.as_dict()
+        found, wanted = yaml.safe_load(folder.config_file.read_text(encoding="utf-8")), expected.as_dict()
         if found == wanted:
             return ""
-        found = read_config(folder.config).as_dict()  # with keys that its version did not know
+        found = read_config(folder.config_file).as_dict()  # with keys that its version did not know
     except (OSError, ValueError, yaml.YAMLError) as error:
         return f"has a config.yaml that cannot be read: {' '.join(str(error).split())}"
     # How many processes a run has is up to what started it, and a moved benchmark has moved what runs start from, too.

@@ -17,14 +17,10 @@ from typing import Any
 from okapi.benchmark.energy import Tracking, measured
 from okapi.config import make_config
 from okapi.files import write_json
+from okapi.runs import Run
 from okapi.training import RunError, resume, train
 from okapi.training.devices import is_first
 from okapi.training.evaluating import TESTS, Evaluator
-from okapi.training.finished import changing_results, read_results
-from okapi.training.run_directory import RunDirectory
-
-DONE = "benchmarked"
-"""The key of results.json with the splits that a benchmark had to evaluate: when it is there, all of them are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +54,11 @@ class Job:
 
 def perform(job: Job) -> None:
     """Train, or go on, to the end of the run; then evaluate what is not evaluated yet."""
-    run = RunDirectory(Path(job.folder))
-    if not run.results.exists():
+    run = Run(Path(job.folder))
+    if run.state != "finished":
         meter = measured(run.path, job.country, job.tracking) if job.country and is_first() else nullcontext()
         with meter:
-            if run.config.exists():
+            if run.state == "begun":
                 resume(run.path)
             else:
                 train(make_config(job.config, source=job.folder), run.path)
@@ -70,29 +66,21 @@ def perform(job: Job) -> None:
         _test(run)
 
 
-def is_tested(results: dict[str, Any]) -> bool:
-    """Return whether the test splits of a run have been opened by a benchmark."""
-    return isinstance(results.get(DONE), list)
-
-
-def _test(run: RunDirectory) -> None:
-    if is_tested(read_results(run)):
+def _test(run: Run) -> None:
+    if run.results().benchmarked is not None:
         return
     evaluator = Evaluator(run.path)
     tests = [split for split in TESTS if len(evaluator.dataset.rows(split))]
     for split in tests:
         if not _is_evaluated(run, split):  # a killed worker may have done it
             evaluator.evaluate(split)
-    with changing_results(run) as results:
-        results[DONE] = tests
+    with run.changing_results() as results:
+        results.benchmarked = tests
 
 
-def _is_evaluated(run: RunDirectory, split: str) -> bool:
-    results = read_results(run)
-    own = results.get("weights", {}).get("sha256")
-    found = [record for record in results.get("evaluations", []) if record["split"] == split]
+def _is_evaluated(run: Run, split: str) -> bool:
     written = (run.path / f"predictions-{split}.parquet").exists()
-    return written and any(record["weights"]["sha256"] == own and not record.get("edited") for record in found)
+    return written and any(record.split == split for record in run.results().evaluations_of_selected())
 
 
 def end_with(parent: int) -> None:

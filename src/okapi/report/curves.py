@@ -87,7 +87,7 @@ def _lines(records: Iterable[RunRecord], method: str, split: str, name: str) -> 
     for record in records:
         if record.method == method:
             found = record.metrics
-            found = found[(found["split"] == split) & (found["figure"] == name) & np.isfinite(found["value"])]
+            found = found[(found["split"] == split) & (found["metric"] == name) & np.isfinite(found["value"])]
             if len(found):
                 lines.append(found.groupby("step")["value"].last())
     return lines

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 
@@ -28,13 +29,13 @@ def print_evaluation(evaluation: Evaluation, most: int = 10) -> None:
         Rows of the tables of domains and of groups; the worst come first.
     """
     console, record = stdout(), evaluation.record
-    weights, selector = record["weights"], record["selector"]
-    by = "the last" if weights["which"] == "last" else f"selected by {selector}"
-    title = f"{evaluation.split}: {count(record['n'])} samples, weights of step {weights['step']}, {by}"
-    columns, rows = _figures(evaluation.figures)
+    weights = record.weights
+    by = "the last" if weights.which == "last" else f"selected by {record.selector}"
+    title = f"{evaluation.split}: {count(record.n)} samples, weights of step {weights.step}, {by}"
+    columns, rows = _figures(evaluation.metrics)
     print_table(console, title, columns, rows, words=["metric"])
     if gaps := [
-        (name.replace("_", " "), _shown(evaluation.figures[name])) for name in _GAPS if name in evaluation.figures
+        (name.replace("_", " "), _shown(evaluation.metrics[name])) for name in _GAPS if name in evaluation.metrics
     ]:
         print_table(console, "Largest gap between domains", ["gap", "value"], gaps, words=["gap"])
     _print_groups(console, "Domains", evaluation.domains, evaluation.metric, most)
@@ -48,7 +49,7 @@ def print_evaluation(evaluation: Evaluation, most: int = 10) -> None:
 
 def write_records(path: Path, evaluations: Sequence[Evaluation]) -> None:
     """Write what was added to results.json, one object a split, to a JSON file."""
-    records = [without_nan(evaluation.record) for evaluation in evaluations]
+    records = [without_nan(asdict(evaluation.record)) for evaluation in evaluations]
     write_bytes(path, (json.dumps(records, indent=2, allow_nan=False) + "\n").encode())
 
 

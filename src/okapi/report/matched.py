@@ -25,9 +25,9 @@ from okapi.matching import (
 )
 from okapi.nn import Pool, match
 from okapi.nn.pseudo_labels import known_outcome, predicted_outcome
+from okapi.runs import Run
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN
-from okapi.training.finished import read_run
 from okapi.training.offline import encode_rows
 from okapi.training.parts import build_network
 
@@ -111,12 +111,12 @@ def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = 
     overrides : sequence of (key, text)
         Where the data is, if it was moved.
     """
-    run = read_run(path, overrides=overrides)
+    run = Run(path).trained_model(overrides=overrides)
     config = run.config
     dataset = build_dataset(config.data)
     dataset.check()
     rows = sample_rows(dataset, samples, config.seed)
-    network = build_network(config, dataset, run.folder.model)
+    network = build_network(config, dataset, run.run.weights_file)
     batch = config.training.evaluation_batch
     encodings, predictions = encode_rows(network, dataset, torch.from_numpy(rows), batch, find_device("auto"))
     notes = list(run.notes)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import StringIO
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,8 @@ from okapi.benchmark.grid import ALL
 from okapi.benchmark.plan import plan_file
 from okapi.benchmark.runs import config_hash
 from okapi.evaluation import METRICS, plain_metric
-from okapi.training import finished
-from okapi.training.logs import METRICS as COLUMNS
-from okapi.training.run_directory import RunDirectory
+from okapi.runs import Run as RunDirectory
 
-_EMPTY = pd.DataFrame({name: [] for name in COLUMNS})
 _BROKEN = (ValueError, KeyError, TypeError, AttributeError, OSError)
 
 
@@ -67,8 +63,8 @@ class RunRecord:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """What metrics.csv holds, ``step``, ``split``, ``figure``, ``value``, but for lines that make no sense."""
-        return read_metrics(self.path / "metrics.csv")
+        """What metrics.csv holds, ``step``, ``split``, ``metric``, ``value``, but for lines that make no sense."""
+        return RunDirectory(self.path).metrics()
 
     @property
     def step(self) -> int:
@@ -91,7 +87,7 @@ class RunRecord:
 
     def _validated(self) -> list[str]:
         metrics = self.metrics
-        return list(dict.fromkeys(metrics.loc[metrics["split"].isin(["ood_val", "id_val"]), "figure"]))
+        return list(dict.fromkeys(metrics.loc[metrics["split"].isin(["ood_val", "id_val"]), "metric"]))
 
     def evaluation(self, split: str) -> dict[str, Any] | None:
         """Return the last evaluation of the selected weights on a split, as results.json has it."""
@@ -147,33 +143,18 @@ def read_record(path: Path) -> RunRecord:
     """Return a run; what cannot be read has failed."""
     folder = RunDirectory(path)
     try:
+        folder.check_begun()
         config = _read_config(folder)
-        results = finished.read_results(folder) if folder.results.is_file() else {}
+        results = folder.results().as_dict() if folder.results_file.is_file() else {}
         seed = config.get("seed", 0)
         cell = Cell(str(_inner(config, "algorithm").get("name", "")), ALL, seed if isinstance(seed, int) else 0)
         state: Any = "finished" if results else "begun"
         run = Run(cell=cell, folder=path, log=path / "log", state=state, results=results)
         _check(run)
     except _BROKEN as error:
-        said = str(error) if isinstance(error, ValueError | OSError) else f"{folder.results} was edited or damaged"
+        said = str(error) if isinstance(error, ValueError | OSError) else f"{folder.results_file} was edited or damaged"
         return _failed(path, said)
     return RunRecord(run=run, name=path.name or str(path), method=cell.method, config=config)
-
-
-def read_metrics(path: Path) -> pd.DataFrame:
-    """Return metrics.csv, whose last line may be half written and whose lines may have been edited; or nothing."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        frame = pd.read_csv(StringIO(text[: text.rfind("\n") + 1]), on_bad_lines="skip", dtype=str)
-    except (OSError, ValueError):  # pandas' errors are ValueErrors
-        return _EMPTY
-    if not set(COLUMNS) <= set(frame.columns):
-        return _EMPTY
-    frame = frame[list(COLUMNS)]
-    for name in ("step", "value"):
-        frame[name] = pd.to_numeric(frame[name], errors="coerce")
-    good = frame["step"].between(0, 2**53) & frame["split"].notna() & frame["figure"].notna()
-    return frame[good].reset_index(drop=True)
 
 
 def seconds_left(record: RunRecord) -> float | None:
@@ -196,14 +177,14 @@ def _run_directories(folder: Path) -> list[Path]:
 
 
 def _read_config(folder: RunDirectory) -> dict[str, Any]:
-    if not folder.config.is_file():
+    if not folder.config_file.is_file():
         raise ValueError(f"{folder.path} holds no run: it has no config.yaml")
     try:
-        config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+        config = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
     except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"{folder.config} is no YAML, it was edited or damaged: {_line(error)}") from error
+        raise ValueError(f"{folder.config_file} is no YAML, it was edited or damaged: {_line(error)}") from error
     if not isinstance(config, dict) or not isinstance(config.get("algorithm"), dict):
-        raise ValueError(f"{folder.config} holds no config of a run")
+        raise ValueError(f"{folder.config_file} holds no config of a run")
     return config
 
 
@@ -215,7 +196,7 @@ def _check(run: Run) -> None:
             raise TypeError("a figure is no number")
     for record in records:
         _ = record["split"], record["weights"]["sha256"], record["weights"]["which"], record["weights"]["step"]
-        pd.DataFrame(record["domains"])[["name", "n"]], pd.DataFrame(record.get("groups", []))
+        pd.DataFrame(record["domains"])[["name", "n"]], pd.DataFrame(record.get("groups") or [])
     chosen = run.results.get("selection", {})
     if run.results and not isinstance(chosen.get("step"), int):
         raise TypeError("the selected step is no number")

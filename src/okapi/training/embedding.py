@@ -25,13 +25,13 @@ from okapi.data.registry import build_dataset
 from okapi.data.splits import SPLITS
 from okapi.files import remove, replacing
 from okapi.models import untrained
+from okapi.runs import Run
+from okapi.runs.weights import read_weights
 from okapi.training.chunks import Chunks, parts_folder
 from okapi.training.devices import find_device
 from okapi.training.encodings import SUFFIXES, EncodingsFile
 from okapi.training.errors import NotFiniteError, RunError
 from okapi.training.parts import build_network
-from okapi.training.run_directory import RunDirectory
-from okapi.training.weights import read_weights
 
 _CHUNK = 1024  # samples, about, that are lost at most when a run is killed
 
@@ -76,11 +76,13 @@ def open_model(
         A ``.safetensors`` file of the network; by default those of the run directory, or none.
     """
     if source.is_dir():
-        run = RunDirectory(source)
+        run = Run(source)
         run.check_begun()
-        if weights is None and not run.model.is_file():
-            raise ConfigError(f"{source} has no {run.model.name} yet: its run is not finished; or give --weights FILE")
-        source, weights = run.config, weights or run.model
+        if weights is None and not run.weights_file.is_file():
+            raise ConfigError(
+                f"{source} has no {run.weights_file.name}: its run is not finished; or give --weights FILE"
+            )
+        source, weights = run.config_file, weights or run.weights_file
     if weights is not None and not weights.is_file():
         raise ConfigError(f"weights {weights} do not exist")
     if data is not None:

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from torch import Tensor
 
-from okapi import __version__
 from okapi.data.dataset import Dataset
 from okapi.data.registry import build_dataset
 from okapi.data.splits import SPLITS
 from okapi.evaluation import evaluate, fairness, group_table, metrics_for, never_predicted, plain_metric
 from okapi.messages import listed
+from okapi.runs import Evaluation as Record
+from okapi.runs import Opened, Run, Which
+from okapi.runs.results import EvaluatedWeights, Openings
 from okapi.training.devices import make_fabric
 from okapi.training.errors import NotFiniteError
-from okapi.training.finished import Which, changing_results, read_run
 from okapi.training.parts import build_network
 from okapi.training.predictions import write_predictions
 from okapi.training.validation import predict
@@ -39,13 +39,13 @@ class Evaluation:
     split : str
     metric : str
         By which the run's models were compared; tables are sorted by it.
-    figures : dict
+    metrics : dict
         By name, as ``okapi.evaluation.evaluate`` has them, and the gaps of fairness where there are two classes.
     domains : DataFrame
         One row for each domain with samples: ``name``, ``n``, metrics.
     groups : DataFrame, optional
         The same of groups, where the data set has some.
-    record : dict
+    record : okapi.runs.Evaluation
         What was added to results.json.
     notes : list of str
         What whoever reads the figures should know.
@@ -55,10 +55,10 @@ class Evaluation:
 
     split: str
     metric: str
-    figures: dict[str, float]
+    metrics: dict[str, float]
     domains: pd.DataFrame
     groups: pd.DataFrame | None
-    record: dict[str, Any]
+    record: Record
     notes: list[str]
     predictions: Path
 
@@ -73,7 +73,7 @@ class Evaluator:
     which : {"selected", "last"}
         Which weights: those of model.safetensors, or those of the last checkpoint.
     overrides : sequence of (key, text)
-        Of ``okapi.training.finished.MAY_DIFFER`` only.
+        Of ``okapi.runs.MAY_DIFFER`` only.
     force : bool
         Whether to evaluate what was edited since the run.
     """
@@ -86,7 +86,7 @@ class Evaluator:
         overrides: Sequence[tuple[str, str]] = (),
         force: bool = False,
     ) -> None:
-        self.run = read_run(path, which=which, overrides=overrides, force=force)
+        self.run = Run(path).trained_model(which=which, overrides=overrides, force=force)
         alone = replace(self.run.config.training, devices=1, nodes=1, compile=None)
         self._config = replace(self.run.config, training=alone)
         self.dataset: Dataset = build_dataset(self._config.data)
@@ -126,17 +126,17 @@ class Evaluator:
             raise NotFiniteError(f"{error}, with the weights of step {self.run.weights.step}") from error
         truth = data.task, prediction, data.target[rows]
         domain, groups = data.domain[rows], None if data.groups is None else data.groups[rows]
-        figures = evaluate(*truth, domain, data.domain_names, groups=groups, group_names=data.group_names)
-        figures |= fairness(*truth, domain, data.domain_names)
+        metrics = evaluate(*truth, domain, data.domain_names, groups=groups, group_names=data.group_names)
+        metrics |= fairness(*truth, domain, data.domain_names)
         domains = group_table(*truth, domain, data.domain_names)
         table = None if groups is None else group_table(*truth, groups, data.group_names)
-        record = self._record(split, len(rows), figures, domains, table)
+        record = self._record(split, len(rows), metrics, domains, table)
         file = self._file(split)
         write_predictions(file, data, split, prediction, self.run.weights)
         return Evaluation(
             split=split,
             metric=plain_metric(self._config.training.metric or metrics_for(data.task)[0]),
-            figures=figures,
+            metrics=metrics,
             domains=domains,
             groups=table,
             record=record,
@@ -145,50 +145,49 @@ class Evaluator:
         )
 
     def _record(
-        self, split: str, count: int, figures: dict[str, float], domains: pd.DataFrame, groups: pd.DataFrame | None
-    ) -> dict[str, Any]:
+        self, split: str, count: int, metrics: dict[str, float], domains: pd.DataFrame, groups: pd.DataFrame | None
+    ) -> Record:
         """Add an evaluation to results.json and return it; of a test split it says how often that was opened by now."""
         weights = self.run.weights
-        record: dict[str, Any] = {
-            "split": split,
-            "n": count,
-            "selector": weights.selector,
-            "weights": {"which": weights.which, "step": weights.step, "sha256": weights.sha256},
-            "figures": figures,
-            "domains": domains.to_dict("records"),
-            **({} if groups is None else {"groups": groups.to_dict("records")}),
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "okapi": __version__,
-            **({"overrides": self.run.overrides} if self.run.overrides else {}),
-            **({"edited": True} if weights.edited else {}),
-        }
-        with changing_results(self.run.folder) as results:
+        record = Record(
+            split=split,
+            n=count,
+            selector=weights.selector,
+            weights=EvaluatedWeights(which=weights.which, step=weights.step, sha256=weights.sha256),
+            metrics=metrics,
+            domains=domains.to_dict("records"),
+            groups=None if groups is None else groups.to_dict("records"),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            overrides=self.run.overrides,
+            edited=weights.edited,
+        )
+        with self.run.run.changing_results() as results:
             if split in TESTS:
-                opened = results.setdefault("opened", {}).setdefault(split, {"times": 0, "sha256": []})
-                opened["times"] += 1
-                if weights.sha256 not in opened["sha256"]:
-                    opened["sha256"].append(weights.sha256)
-                record["opened"] = {"times": opened["times"], "weights": len(opened["sha256"])}
-            results.setdefault("evaluations", []).append(record)
+                opened = results.opened.setdefault(split, Opened())
+                opened.times += 1
+                if weights.sha256 not in opened.sha256:
+                    opened.sha256.append(weights.sha256)
+                record.opened = Openings(times=opened.times, weights=len(opened.sha256))
+            results.evaluations.append(record)
         return record
 
     def _file(self, split: str) -> Path:
         last = "-last" if self.run.weights.which == "last" else ""
-        return self.run.folder.path / f"predictions-{split}{last}.parquet"
+        return self.run.run.path / f"predictions-{split}{last}.parquet"
 
-    def _notes(self, split: str, prediction: Tensor, record: dict[str, Any]) -> list[str]:
+    def _notes(self, split: str, prediction: Tensor, record: Record) -> list[str]:
         notes, data = [], self.dataset
         if self.run.weights.selector == "oracle":
             notes.append("an oracle selected these weights, by opening ood_test at every validation")
-        opened = record.get("opened", {"times": 1, "weights": 1})
-        if opened["weights"] > 1:
+        opened = record.opened or Openings(times=1, weights=1)
+        if opened.weights > 1:
             notes.append(
-                f"{split} has been opened {opened['times']} times, with {opened['weights']} different weights: "
-                "to choose between them by these figures is to train on the test"
+                f"{split} has been opened {opened.times} times, with {opened.weights} different weights: "
+                "to choose between them by these metrics is to train on the test"
             )
-        elif opened["times"] > 1:
+        elif opened.times > 1:
             always = "" if self.run.weights.selector == "oracle" else ", always with these weights"
-            notes.append(f"{split} has been opened {opened['times']} times{always}")
+            notes.append(f"{split} has been opened {opened.times} times{always}")
         if never := never_predicted(data.task, prediction, data.target[data.rows(split)]):
             names = listed([data.class_names[number] if data.class_names else str(number) for number in never])
             notes.append(f"{len(never)} classes that {split} has are never predicted, their F1 is 0: {names}")

@@ -19,11 +19,12 @@ import torch.distributed
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from okapi import __version__
 from okapi.config import Config
 from okapi.data.batches import Batch, batch_loader
-from okapi.files import write_bytes, write_json
-from okapi.training.checkpoints import Checkpoint, save_checkpoint
+from okapi.files import write_bytes
+from okapi.runs import Opened, Results, Run, Started, WeightsFile
+from okapi.runs.checkpoints import Checkpoint, save_checkpoint
+from okapi.runs.weights import sha256, weights_bytes
 from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
 from okapi.training.interrupts import Interrupts
 from okapi.training.label_free import LabelFreeScores
@@ -31,24 +32,22 @@ from okapi.training.learner import Learner
 from okapi.training.logbook import Logbook
 from okapi.training.parts import Parts, build_batches
 from okapi.training.progress import Display
-from okapi.training.run_directory import FORMAT, RunDirectory
 from okapi.training.selection import ORACLE, Selection
 from okapi.training.validation import VALIDATION, predict, validate
 from okapi.training.validation_matches import ValidationMatches
-from okapi.training.weights import sha256, weights_bytes
 
 
 def fit(
     config: Config,
     parts: Parts,
     fabric: Fabric,
-    folder: RunDirectory,
+    folder: Run,
     *,
     run_id: str = "",
     matches: Tensor | None = None,
     checkpoint: Checkpoint | None = None,
-) -> dict[str, Any]:
-    """Train to the end of the run; return what results.json holds. All processes call it, the first one writes.
+) -> Results:
+    """Train to the end of the run; return its results. All processes call it, the first one writes.
 
     Parameters
     ----------
@@ -56,7 +55,7 @@ def fit(
     parts : Parts
     fabric : Fabric
         Launched.
-    folder : RunDirectory
+    folder : Run
         Created.
     run_id : str
         By which trackers know the run again.
@@ -112,7 +111,7 @@ class _Run:
         config: Config,
         parts: Parts,
         fabric: Fabric,
-        folder: RunDirectory,
+        folder: Run,
         run_id: str,
         checkpoint: Checkpoint | None,
         stack: ExitStack,
@@ -132,8 +131,8 @@ class _Run:
                 self.scores.load_state_dict(checkpoint.state["scores"])
         self.logbook: Logbook | None = None
         if fabric.is_global_zero:
-            lengths = None if checkpoint is None else checkpoint.lengths
-            self.logbook = stack.enter_context(closing(Logbook(config, folder, run_id, self.done, lengths)))
+            metrics = "" if checkpoint is None else checkpoint.state["logbook"]["metrics"]
+            self.logbook = stack.enter_context(closing(Logbook(config, folder, run_id, self.done, metrics)))
             if checkpoint is not None:
                 self.logbook.load_state_dict(checkpoint.state["logbook"])
         display = Display(self.done, config.training.steps, shown=fabric.is_global_zero)
@@ -187,7 +186,7 @@ class _Run:
             for split, its in figures.items():
                 self.logbook.write_figures(self.done, split, its)
             if better:
-                write_bytes(self.folder.model, weights_bytes(network.state_dict(), self.done))
+                write_bytes(self.folder.weights_file, weights_bytes(network.state_dict(), self.done))
         self.display.say(self.selection.sentence(self.done, figures))
 
     def _figures(self) -> dict[str, dict[str, float]]:
@@ -222,28 +221,23 @@ class _Run:
                 "scores": self.scores.state_dict() if self.scores else {},
                 "started_from": self.started_from,
             }
-            lengths = self.logbook.sync()
-            save_checkpoint(self.folder.checkpoints, self.done, state, config=self.config.as_dict(), lengths=lengths)
+            save_checkpoint(self.folder.checkpoints, self.done, state, config=self.config.as_dict())
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> Results:
         """Write and return how the weights were selected."""
-        weights = sha256(self.folder.model.read_bytes()) if self.fabric.is_global_zero else ""
-        results = {
-            "format": FORMAT,
-            "okapi": __version__,
-            "steps": self.done,
-            "stopped_early": self.done < self.config.training.steps,
-            "selection": self.selection.as_dict(),
-            "weights": {"file": self.folder.model.name, "sha256": self.fabric.broadcast(weights)},
-            "classes": list(self.parts.dataset.class_names),
-            **({"started_from": self.started_from} if self.started_from else {}),
-            "seed": self.config.seed,
-            "config": self.config.as_dict(),
-        }
-        if self.selection.is_oracle:
-            results["opened"] = {ORACLE: {"times": self.selection.validations, "sha256": []}}
+        weights = sha256(self.folder.weights_file.read_bytes()) if self.fabric.is_global_zero else ""
+        results = Results(
+            steps=self.done,
+            stopped_early=self.done < self.config.training.steps,
+            selection=self.selection.summary(),
+            weights=WeightsFile(file=self.folder.weights_file.name, sha256=self.fabric.broadcast(weights)),
+            started_from=Started(**self.started_from) if self.started_from else None,
+            seed=self.config.seed,
+            config=self.config.as_dict(),
+            opened={ORACLE: Opened(times=self.selection.validations)} if self.selection.is_oracle else {},
+        )
         if self.fabric.is_global_zero:
-            write_json(self.folder.results, results)
+            self.folder.finish(results)
         self.fabric.barrier()
         return results
 

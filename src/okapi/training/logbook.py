@@ -5,8 +5,8 @@ from math import isnan
 from typing import Any
 
 from okapi.config import Config
-from okapi.training.logs import METRICS, TIMINGS, CsvLog
-from okapi.training.run_directory import RunDirectory
+from okapi.runs import Run
+from okapi.runs.log import METRICS, TIMINGS, CsvLog, rows_until
 from okapi.training.trackers import Trackers
 
 
@@ -19,20 +19,17 @@ class Logbook:
     Parameters
     ----------
     config : Config
-    run : RunDirectory
+    run : Run
     run_id : str
     step : int
         Steps done.
-    lengths : mapping, optional
-        Lengths of the files when the checkpoint that the run resumes from was made.
+    metrics : str
+        What metrics.csv held when the checkpoint that the run resumes from was made.
     """
 
-    def __init__(
-        self, config: Config, run: RunDirectory, run_id: str, step: int, lengths: Mapping[str, int] | None
-    ) -> None:
-        lengths = lengths or {}
-        self._metrics = CsvLog(run.metrics, METRICS, lengths.get("metrics.csv"))
-        self._timings = CsvLog(run.timings, TIMINGS, lengths.get("timings.csv"))
+    def __init__(self, config: Config, run: Run, run_id: str, step: int, metrics: str = "") -> None:
+        self._metrics = CsvLog(run.metrics_file, METRICS, metrics)
+        self._timings = CsvLog(run.timings_file, TIMINGS, rows_until(run.timings_file, step))
         self._trackers = Trackers(config, run, run_id, step)
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -67,16 +64,13 @@ class Logbook:
         self._trackers.log(step, {f"{split}/{name}": float(value) for name, value in figures.items()})
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next line depends on."""
-        return {"sums": dict(self._sums), "counts": dict(self._counts)}
+        """Wait until all is on the disk; return what the next line depends on, and metrics.csv so far."""
+        self._timings.sync()
+        return {"sums": dict(self._sums), "counts": dict(self._counts), "metrics": self._metrics.sync()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
-
-    def sync(self) -> dict[str, int]:
-        """Wait until all is on the disk; return the lengths of the files."""
-        return {"metrics.csv": self._metrics.sync(), "timings.csv": self._timings.sync()}
 
     def close(self) -> None:
         """Close files and trackers."""

@@ -9,35 +9,35 @@ from okapi.config import Config, ConfigError
 from okapi.data.dataset import Dataset
 from okapi.files import replacing
 from okapi.models import Network
-from okapi.training.finished import FinishedRun, read_named_run
+from okapi.runs import Run, TrainedModel
+from okapi.runs.trained import named_model
 from okapi.training.parts import build_network
-from okapi.training.run_directory import RunDirectory
 
 
-def check_erm_run(config: Config, run: RunDirectory | None) -> None:
+def check_erm_run(config: Config, run: Run | None) -> None:
     """Refuse a config of offline Okapi whose trained model is missing or of other data."""
-    if config.algorithm.name == "offline_okapi" and not (run and run.matches.exists()):
+    if config.algorithm.name == "offline_okapi" and not (run and run.matches_file.exists()):
         _erm_run(config)
 
 
-def read_matches(config: Config, dataset: Dataset, run: RunDirectory, device: torch.device) -> Tensor | None:
+def read_matches(config: Config, dataset: Dataset, run: Run, device: torch.device) -> Tensor | None:
     """Return the row that each row of the data set is matched to, (n,), -1 for none; None if the algorithm has no use.
 
     They are found the first time and kept in the run directory.
     """
     if config.algorithm.name != "offline_okapi":
         return None
-    if not run.matches.exists():
+    if not run.matches_file.exists():
         matches = find_matches(config, dataset, device)
-        with replacing(run.matches) as temporary:
+        with replacing(run.matches_file) as temporary:
             save_file({"match": matches}, temporary)
-    return load_file(run.matches)["match"]
+    return load_file(run.matches_file)["match"]
 
 
 def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tensor:
     """Encode the labelled and the unlabelled samples with the trained model and match them."""
     erm = _erm_run(config)
-    network = build_network(erm.config, dataset, erm.folder.model)
+    network = build_network(erm.config, dataset, erm.run.weights_file)
     pools = [dataset.rows("train"), dataset.rows("unlabelled")]
     rows = torch.cat(pools)
     if config.algorithm.domain == "binary":
@@ -67,17 +67,17 @@ def encode_rows(
     return torch.cat(encodings), torch.cat(predictions)
 
 
-def _erm_run(config: Config) -> FinishedRun:
+def _erm_run(config: Config) -> TrainedModel:
     """Return the trained model, refusing one that does not serve."""
     if config.algorithm.erm_run is None:
         raise ConfigError(
             "algorithm.erm_run is missing; it must be the run directory of an ERM model of the same data; "
             "give --algorithm.erm_run DIR"
         )
-    run = read_named_run("algorithm.erm_run", config.algorithm.erm_run)
+    run = named_model("algorithm.erm_run", config.algorithm.erm_run)
     ours, theirs = config.as_dict()["data"], run.config.as_dict()["data"]
     if ours != theirs:
         raise ConfigError(
-            f"algorithm.erm_run must be of the same data, {run.folder.path} was trained on {theirs}, not {ours}"
+            f"algorithm.erm_run must be of the same data, {run.run.path} was trained on {theirs}, not {ours}"
         )
     return run

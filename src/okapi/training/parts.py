@@ -14,10 +14,10 @@ from okapi.data.dataset import Dataset
 from okapi.data.registry import build_dataset
 from okapi.data.sampling import BalancedStream, Stream, WeightedStream
 from okapi.models import Network, build, untrained
+from okapi.runs.weights import read_weights
 from okapi.training.seeds import derived_seed, seed_everything
 from okapi.training.selection import check_selector
 from okapi.training.starting import read_start, start
-from okapi.training.weights import read_weights
 
 
 class Parts(NamedTuple):

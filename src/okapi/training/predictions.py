@@ -11,7 +11,7 @@ from torch import Tensor
 from okapi.data.dataset import Dataset
 from okapi.evaluation import decide, probabilities
 from okapi.files import replacing
-from okapi.training.finished import Weights
+from okapi.runs import Weights
 
 
 def write_predictions(path: Path, dataset: Dataset, split: str, prediction: Tensor, weights: Weights) -> None:

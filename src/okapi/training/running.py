@@ -7,20 +7,21 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from okapi.config import Config, ConfigError, differences, read_config
+from okapi.config import Config, ConfigError, differences
 from okapi.console import say
 from okapi.files import remove_unfinished
-from okapi.training.checkpoints import Checkpoint, has_checkpoint, read_checkpoint, read_newest
+from okapi.runs import Results, Run
+from okapi.runs.checkpoints import Checkpoint, has_checkpoint, read_checkpoint, read_newest
+from okapi.runs.run import environment
 from okapi.training.devices import as_launched, make_fabric
 from okapi.training.errors import RunError
 from okapi.training.fit import fit
 from okapi.training.offline import check_erm_run, read_matches
 from okapi.training.parts import Parts, build_parts
-from okapi.training.run_directory import RunDirectory
 from okapi.training.trackers import check_trackers
 
 
-def train(config: Config, out: Path) -> dict[str, Any]:
+def train(config: Config, out: Path) -> Results:
     """Begin a run and train to its end.
 
     Parameters
@@ -31,10 +32,9 @@ def train(config: Config, out: Path) -> dict[str, Any]:
 
     Returns
     -------
-    dict
-        What results.json holds.
+    Results
     """
-    folder = RunDirectory(out)
+    folder = Run(out)
     config = as_launched(config)
     fabric = make_fabric(config)
     if fabric.is_global_zero:
@@ -43,13 +43,13 @@ def train(config: Config, out: Path) -> dict[str, Any]:
     fabric.launch()
     with ExitStack() as stack:
         if fabric.is_global_zero:
-            folder.create(config)
+            folder.create(config, parts.dataset)
             stack.enter_context(folder.locked())
         fabric.barrier()
         return _run(config, parts, fabric, folder, None)
 
 
-def resume(out: Path, overrides: Sequence[tuple[str, str]] = ()) -> dict[str, Any] | None:
+def resume(out: Path, overrides: Sequence[tuple[str, str]] = ()) -> Results | None:
     """Go on with a run, to its end, from its newest good checkpoint; the result is as if it had never stopped.
 
     Parameters
@@ -61,15 +61,14 @@ def resume(out: Path, overrides: Sequence[tuple[str, str]] = ()) -> dict[str, An
 
     Returns
     -------
-    dict, or None if the run was finished before
-        What results.json holds.
+    Results, or None if the run was finished before
     """
-    folder = RunDirectory(out)
+    folder = Run(out)
     folder.check_begun()
-    if folder.results.exists():
+    if folder.state == "finished":
         return None
-    config = as_launched(read_config(folder.config, overrides))
-    _refuse_changes(read_config(folder.config).as_dict(), config, "config.yaml")
+    config = as_launched(folder.config(overrides))
+    _refuse_changes(folder.config().as_dict(), config, "config.yaml")
     fabric = make_fabric(config)
     with ExitStack() as stack:
         checkpoint = None
@@ -86,7 +85,7 @@ def resume(out: Path, overrides: Sequence[tuple[str, str]] = ()) -> dict[str, An
         return _run(config, parts, fabric, folder, checkpoint)
 
 
-def prepare(config: Config, folder: RunDirectory | None = None) -> Parts:
+def prepare(config: Config, folder: Run | None = None) -> Parts:
     """Return the parts of a run, refusing all that can be refused before anything is written."""
     check_trackers(config)
     check_erm_run(config, folder)
@@ -96,14 +95,15 @@ def prepare(config: Config, folder: RunDirectory | None = None) -> Parts:
         raise ConfigError(str(error)) from error
 
 
-def _run(
-    config: Config, parts: Parts, fabric: Fabric, folder: RunDirectory, checkpoint: Checkpoint | None
-) -> dict[str, Any]:
+def _run(config: Config, parts: Parts, fabric: Fabric, folder: Run, checkpoint: Checkpoint | None) -> Results:
     run_id, matches = "", None
     try:
         if fabric.is_global_zero:
-            run_id, changes = folder.describe_environment()
-            if changes:
+            before, now = folder.environment(), environment()
+            run_id = before["run"]
+            if changes := [
+                f"{key}: {before.get(key)} then, {now[key]} now" for key in now if before.get(key) != now[key]
+            ]:
                 say(f"Note: the environment has changed, results may differ in the last bits. {'; '.join(changes)}")
             matches = read_matches(config, parts.dataset, folder, fabric.device)
         fabric.barrier()
@@ -116,12 +116,12 @@ def _run(
         ) from error
 
 
-def _newest(folder: RunDirectory, config: Config) -> Checkpoint | None:
-    """Return where to go on, if there is a checkpoint, saying which were refused."""
+def _newest(folder: Run, config: Config) -> Checkpoint | None:
+    """Return where to go on, if there is a checkpoint, saying which were rejected."""
     remove_unfinished(folder.path)
-    checkpoint, refused = read_newest(folder.checkpoints)
-    for path, reason in refused:
-        say(f"Refused {path.name.removesuffix('.refused')}: {reason}. It is now {path}")
+    checkpoint, rejected = read_newest(folder.checkpoints)
+    for path, reason in rejected:
+        say(f"Rejected {path.name.removesuffix('.rejected')}: {reason}. It is now {path}")
     if checkpoint is None:
         say(f"{folder.path} has no checkpoint yet: the run begins again")
     else:

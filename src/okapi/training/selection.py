@@ -8,6 +8,7 @@ from okapi.config import ConfigError, TrainingSettings
 from okapi.data.dataset import Dataset
 from okapi.data.task import Task
 from okapi.evaluation import LABEL_FREE, SUFFIXES, Selector, main_metric, metrics_for, plain_metric, selector
+from okapi.runs import Selection as Selected
 
 ORACLE = "ood_test"
 """The split that the selector ``oracle`` looks at; its figures are called ``oracle``."""
@@ -98,15 +99,15 @@ class Selection:
             shown.append(f"{split} {name} {its.get(name, nan):.4g}")
         return f"step {step}: {'  '.join(shown) or 'no validation split'}  (best: step {self._step})"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return how the weights were selected, and their validation figures."""
-        return {
-            "selector": self.selector.name,
-            "metric": self.selector.metric,
-            "higher_is_better": self.selector.higher_is_better,
-            "step": self._step,
-            "figures": self._figures,
-        }
+    def summary(self) -> Selected:
+        """Return how the weights were selected, and their validation metrics."""
+        return Selected(
+            selector=self.selector.name,
+            metric=self.selector.metric,
+            higher_is_better=self.selector.higher_is_better,
+            step=self._step,
+            metrics=self._figures,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return what later validations depend on."""

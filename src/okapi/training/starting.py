@@ -6,34 +6,36 @@ from okapi.config import Config, ConfigError, differences
 from okapi.data.dataset import Dataset
 from okapi.messages import listed
 from okapi.models import Network
-from okapi.training.finished import FinishedRun, read_named_run
+from okapi.runs import TrainedModel
+from okapi.runs.trained import named_model
 
 _KEY = "training.start_from"
 _OUTPUTS = {"classification": "classes", "regression": "numbers", "multilabel": "labels"}
 
 
-def read_start(config: Config) -> FinishedRun | None:
+def read_start(config: Config) -> TrainedModel | None:
     """Return the run that a config starts from, if any."""
     path = config.training.start_from
-    return None if path is None else read_named_run(_KEY, path)
+    return None if path is None else named_model(_KEY, path)
 
 
-def start(network: Network, run: FinishedRun, config: Config, dataset: Dataset) -> dict[str, Any]:
+def start(network: Network, run: TrainedModel, config: Config, dataset: Dataset) -> dict[str, Any]:
     """Give a network the weights of a finished run; return what results.json says of it.
 
     Parameters
     ----------
     network : Network
-    run : FinishedRun
+    run : TrainedModel
     config : Config
         Of the run that starts.
     dataset : Dataset
         Of the run that starts; it may have other samples and domains than that of ``run``, but the same classes.
     """
-    path, weights = run.folder.path, run.weights
-    if run.classes and dataset.class_names and run.classes != dataset.class_names:
+    path, weights = run.run.path, run.weights
+    classes = tuple(run.run.classes()["classes"])
+    if classes and dataset.class_names and classes != dataset.class_names:
         raise ConfigError(
-            f"{_KEY} must be a run with the same classes: {path} has {listed(run.classes)}, "
+            f"{_KEY} must be a run with the same classes: {path} has {listed(classes)}, "
             f"the data has {listed(dataset.class_names)}"
         )
     given, wanted = ({k: tuple(v.shape) for k, v in its.items()} for its in (weights.tensors, network.state_dict()))

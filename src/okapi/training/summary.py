@@ -1,23 +1,22 @@
 """Results and rehearsals in words."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from okapi.evaluation import plain_metric
+from okapi.runs import Results
 from okapi.training.rehearsal import Rehearsal
 
 
-def results_text(results: Mapping[str, Any], folder: Path) -> str:
+def results_text(results: Results, folder: Path) -> str:
     """Return how the weights were selected and how good they are on the validation splits."""
-    chosen = results["selection"]
-    early = " (stopped early)" if results["stopped_early"] else ""
-    lines = [f"Trained {results['steps']} steps{early}. Selected by {chosen['selector']}: step {chosen['step']}"]
-    if chosen["selector"] == "oracle":
+    chosen = results.selection
+    early = " (stopped early)" if results.stopped_early else ""
+    lines = [f"Trained {results.steps} steps{early}. Selected by {chosen.selector}: step {chosen.step}"]
+    if chosen.selector == "oracle":
         lines.append("An oracle has seen ood_test: these weights show what selection could gain, not what it does")
-    for split, figures in chosen["figures"].items():
-        shown = {name: value for name, value in figures.items() if name in (plain_metric(name), chosen["metric"])}
+    for split, metrics in chosen.metrics.items():
+        shown = {name: value for name, value in metrics.items() if name in (plain_metric(name), chosen.metric)}
         lines.append(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in shown.items()))
     return "\n".join([*lines, f"Weights: {folder / 'model.safetensors'}"])
 

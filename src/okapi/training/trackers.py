@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 from okapi.config import Config
-from okapi.training.run_directory import RunDirectory
+from okapi.runs import Run
 
 
 class Tracker(Protocol):
@@ -25,14 +25,14 @@ class Trackers:
     Parameters
     ----------
     config : Config
-    run : RunDirectory
+    run : Run
     run_id : str
         By which Weights & Biases knows the run again.
     step : int
         Steps done before; what was tracked of later ones is replaced.
     """
 
-    def __init__(self, config: Config, run: RunDirectory, run_id: str, step: int) -> None:
+    def __init__(self, config: Config, run: Run, run_id: str, step: int) -> None:
         made: dict[str, Callable[..., Tracker]] = {"tensorboard": _TensorBoard, "wandb": _WandB}
         self._stack = ExitStack()
         self._trackers: list[Tracker] = []
@@ -61,7 +61,7 @@ def check_trackers(config: Config) -> None:
 
 
 class _TensorBoard:
-    def __init__(self, config: Config, run: RunDirectory, run_id: str, step: int) -> None:
+    def __init__(self, config: Config, run: Run, run_id: str, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         # TensorBoard hides events after purge_step that an earlier process wrote.
@@ -76,7 +76,7 @@ class _TensorBoard:
 
 
 class _WandB:
-    def __init__(self, config: Config, run: RunDirectory, run_id: str, step: int) -> None:
+    def __init__(self, config: Config, run: Run, run_id: str, step: int) -> None:
         import wandb
 
         self._run: Any = wandb.init(

@@ -19,7 +19,7 @@ import torch
 from okapi import __version__
 from okapi.files import errors_name, remove, remove_unfinished, replacing
 
-FORMAT, VERSION = "okapi checkpoint", 1
+FORMAT, VERSION = "okapi checkpoint", 2
 KEEP = 2
 _NAME = re.compile(r"step-(\d{8,})")
 
@@ -39,8 +39,6 @@ class Checkpoint:
         Steps done.
     config : dict
         The config of the run that wrote it.
-    lengths : dict
-        Of the files that the run appends to, when it was written.
     state : dict
         What was saved.
     """
@@ -48,7 +46,6 @@ class Checkpoint:
     path: Path
     step: int
     config: dict[str, Any]
-    lengths: dict[str, int]
     state: dict[str, Any]
 
 
@@ -58,7 +55,6 @@ def save_checkpoint(
     state: Mapping[str, Any],
     *,
     config: Mapping[str, Any],
-    lengths: Mapping[str, int],
     keep: int = KEEP,
 ) -> Path:
     """Write a checkpoint below ``folder`` and remove all but the newest ``keep``.
@@ -73,8 +69,6 @@ def save_checkpoint(
         Tensors, numbers, text, and lists and dictionaries of these.
     config : mapping
         Of the run; plain values.
-    lengths : mapping
-        Of the files that the run appends to, at this moment.
     keep : int
         How many to keep.
     """
@@ -95,7 +89,6 @@ def save_checkpoint(
             "step": step,
             "size": written.size,
             "sha256": written.hash.hexdigest(),
-            "lengths": dict(lengths),
             "config": dict(config),
         }
         (temporary / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
@@ -106,25 +99,25 @@ def save_checkpoint(
 
 
 def read_newest(folder: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
-    """Return the newest good checkpoint below ``folder``, and which newer ones were refused and why.
+    """Return the newest good checkpoint below ``folder``, and which newer ones were rejected and why.
 
-    Refused ones are renamed to ``step-....refused`` so that nobody takes them for good; nothing else is changed, but
+    Rejected ones are renamed to ``step-....rejected`` so that nobody takes them for good; nothing else is changed, but
     unfinished ones are removed. Where none is good, there being some: CheckpointError.
     """
     remove_unfinished(folder)
-    refused: list[tuple[Path, str]] = []
+    rejected: list[tuple[Path, str]] = []
     for path in _paths(folder):
         try:
-            return read_checkpoint(path), refused
+            return read_checkpoint(path), rejected
         except CheckpointError as error:
-            aside = path.with_name(f"{path.name}.refused")
+            aside = path.with_name(f"{path.name}.rejected")
             remove(aside)
             path.replace(aside)
-            refused.append((aside, str(error)))
-    if refused:
-        reasons = "; ".join(f"{path.name}: {reason}" for path, reason in refused)
+            rejected.append((aside, str(error)))
+    if rejected:
+        reasons = "; ".join(f"{path.name}: {reason}" for path, reason in rejected)
         raise CheckpointError(f"{folder} has no checkpoint that can be used: {reasons}")
-    return None, refused
+    return None, rejected
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -133,7 +126,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Return a checkpoint, or say by CheckpointError why it is refused."""
+    """Return a checkpoint, or say by CheckpointError why it is rejected."""
     manifest = _read_manifest(path)
     content = _read_state(path / "state.pt", manifest)
     try:
@@ -143,7 +136,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"state.pt holds more than tensors and numbers, or is damaged: {reason[:1]}") from error
     if not isinstance(state, dict):
         raise CheckpointError(f"state.pt must hold a dictionary, it holds a {type(state).__name__}")
-    return Checkpoint(path, manifest["step"], manifest["config"], manifest["lengths"], state)
+    return Checkpoint(path, manifest["step"], manifest["config"], state)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -157,7 +150,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"manifest.json does not say that it is an {FORMAT}")
     if manifest.get("version") != VERSION:
         raise CheckpointError(f"it is of version {manifest.get('version')!r}, this program reads version {VERSION}")
-    kinds = {"step": int, "size": int, "sha256": str, "lengths": dict, "config": dict}
+    kinds = {"step": int, "size": int, "sha256": str, "config": dict}
     if bad := [name for name, kind in kinds.items() if not isinstance(manifest.get(name), kind)]:
         raise CheckpointError(f"manifest.json lacks {', '.join(bad)}")
     if path.name != f"step-{manifest['step']:08d}":

@@ -1,0 +1,114 @@
+"""The weights of a finished run, read back and checked."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from okapi.config import Config, ConfigError
+from okapi.runs.results import Results
+from okapi.runs.run import Run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Which: TypeAlias = Literal["selected", "last"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Weights:
+    """Weights of a run.
+
+    Parameters
+    ----------
+    which : {"selected", "last"}
+        Those of model.safetensors, or those of the last checkpoint.
+    tensors : dict
+    step : int
+        At which they were written.
+    sha256 : str
+        Of the ``.safetensors`` file that holds them, or would; equal weights of one step have equal ones.
+    selector : str
+        What chose them.
+    edited : bool
+        Whether they are not those that the run selected.
+    """
+
+    which: Which
+    tensors: "dict[str, Tensor]"
+    step: int
+    sha256: str
+    selector: str
+    edited: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainedModel:
+    """The config and the weights of a finished run, and what is worth knowing before they are believed.
+
+    Parameters
+    ----------
+    run : Run
+    config : Config
+    weights : Weights
+    overrides : dict
+        Keys that differ from the run's config, as text.
+    notes : list of str
+        Sentences for whoever looks.
+    """
+
+    run: Run
+    config: Config
+    weights: Weights
+    overrides: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def named_model(key: str, path: str) -> TrainedModel:
+    """Return the model of the run that a key of a config names; one that cannot serve is a ConfigError with the key."""
+    try:
+        model = Run(path).trained_model(force=True)
+    except ValueError as error:
+        raise ConfigError(f"{key} must be the directory of a finished run: {error}") from error
+    if model.weights.edited:
+        raise ConfigError(f"{key} must be the directory of a finished run: {model.run.weights_file} was edited since")
+    return model
+
+
+def selected_weights(run: Run, results: Results, notes: list[str], force: bool) -> Weights:
+    """Return the weights of model.safetensors, if they are those that the run selected or ``force`` is given."""
+    from okapi.runs.weights import read_weights, sha256, step_of
+
+    path = run.weights_file
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist, although the run is finished: somebody removed it")
+    content_hash = sha256(path.read_bytes())
+    edited = content_hash != results.weights.sha256
+    if edited:
+        text = (
+            f"{path} is not what the run selected: its SHA-256 begins with {content_hash[:12]}, that of "
+            f"{run.results_file.name} with {results.weights.sha256[:12]}"
+        )
+        if not force:
+            raise ValueError(f"{text}. --force evaluates it all the same, and the evaluation will say so")
+        notes.append(text)
+    return Weights(
+        which="selected",
+        tensors=read_weights(path),
+        step=step_of(path),
+        sha256=content_hash,
+        selector=results.selection.selector,
+        edited=edited,
+    )
+
+
+def last_weights(run: Run) -> Weights:
+    """Return the network's weights of the newest checkpoint."""
+    from okapi.runs.checkpoints import read_newest
+    from okapi.runs.weights import sha256, weights_bytes
+
+    checkpoint, _ = read_newest(run.checkpoints)
+    if checkpoint is None:
+        raise ValueError(f"{run.checkpoints} has no checkpoint: of the last weights nothing is left")
+    state, prefix = checkpoint.state["learner"]["algorithm"], "network."
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    content = weights_bytes(tensors, checkpoint.step)
+    return Weights(which="last", tensors=tensors, step=checkpoint.step, sha256=sha256(content), selector="last")
