@@ -30,8 +30,8 @@ def test_each_run_starts_from_the_run_of_its_own_target_and_seed(done):
     for folder in FOLDERS:
         start = out / "start" / "erm" / folder
         before = json.loads((start / "results.json").read_text())
-        assert "started_from" not in before
-        assert "opened" not in before  # its test splits stay sealed
+        assert before["started_from"] is None
+        assert before["opened"] == {}  # its test splits stay sealed
         for method in METHODS:
             results = json.loads((out / method / folder / "results.json").read_text())
             expected = (str(start), sha256((start / "model.safetensors").read_bytes()).hexdigest(), "erm")

@@ -52,6 +52,7 @@ def write_run(
         },
         "weights": {"file": "model.safetensors", "sha256": "abc"},
         "seed": seed,
+        "splits": {},
         "config": config,
         **changes,
     }

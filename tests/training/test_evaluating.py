@@ -230,7 +230,7 @@ def test_folders_that_hold_no_finished_run(run, tmp_path):
     [
         ('{"okapi": "0.1"', r"results\.json is no JSON"),
         ("[1]", r"must hold an object, it holds a list"),
-        ('{"format": 2}', "selection, weights, seed, config is missing or wrong"),
+        ('{"format": 2}', "steps, stopped_early, selection, weights, seed, splits, config is missing or wrong"),
         ('{"format": 2, "opened": 3}', "opened is missing or wrong"),
         ('{"format": 1, "okapi": "0.1"}', r"is of format 1, written by okapi 0\.1; this is okapi"),
         ('{"format": 3, "okapi": "9.0"}', r"is of format 3, written by okapi 9\.0; this is okapi"),

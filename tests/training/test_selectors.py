@@ -57,10 +57,10 @@ def test_scores_are_those_of_the_kept_weights(monkeypatch, tmp_path):
         with torch.no_grad():
             return network(data.inputs[data.rows(split)])
 
-    chosen = train(config(selector="entropy"), tmp_path / "entropy")["selection"]
+    chosen = train(config(selector="entropy"), tmp_path / "entropy").selection
     prediction = output(tmp_path / "entropy", "unlabelled").prediction
     assert chosen.metrics["unlabelled"]["entropy"] == pytest.approx(entropy(data.task, prediction))
-    chosen = train(config(selector="match_quality"), tmp_path / "matched")["selection"]
+    chosen = train(config(selector="match_quality"), tmp_path / "matched").selection
     others, known = (output(tmp_path / "matched", split) for split in ("unlabelled", "id_val"))
     target = data.target[data.rows("id_val")]
     expected = match_quality(data.task, others.prediction, others.encoding, target, known.encoding)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from math import nan
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -14,6 +15,11 @@ FORMAT: Literal[2] = 2
 
 Metric: TypeAlias = Annotated[float, BeforeValidator(lambda value: nan if value is None else value)]
 """A number; one that is undefined is null in the file."""
+
+
+def now() -> str:
+    """Return the date and the time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(kw_only=True)
@@ -84,7 +90,7 @@ class Evaluation:
     metrics: dict[str, Metric]
     domains: list[dict[Any, Any]]
     groups: list[dict[Any, Any]] | None = None
-    date: str
+    date: str = field(default_factory=now)
     okapi: str = __version__
     overrides: dict[str, str] = field(default_factory=dict)
     edited: bool = False
@@ -113,6 +119,8 @@ class Results:
     selection : Selection
     weights : WeightsFile
     seed : int
+    splits : dict
+        Samples of each split of the data.
     config : dict
         With all its keys.
     started_from : Started, optional
@@ -131,6 +139,7 @@ class Results:
     selection: Selection
     weights: WeightsFile
     seed: int
+    splits: dict[str, int]
     config: dict[str, Any]
     started_from: Started | None = None
     opened: dict[str, Opened] = field(default_factory=dict)

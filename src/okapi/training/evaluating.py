@@ -6,7 +6,6 @@ the weights that it was opened with, before anybody sees a figure.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
@@ -157,7 +156,6 @@ class Evaluator:
             metrics=metrics,
             domains=domains.to_dict("records"),
             groups=None if groups is None else groups.to_dict("records"),
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
             overrides=self.run.overrides,
             edited=weights.edited,
         )

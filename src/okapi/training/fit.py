@@ -21,6 +21,7 @@ from torch import Tensor
 
 from okapi.config import Config
 from okapi.data.batches import Batch, batch_loader
+from okapi.data.dataset import SPLITS
 from okapi.files import write_bytes
 from okapi.runs import Opened, Results, Run, Started, WeightsFile
 from okapi.runs.checkpoints import Checkpoint, save_checkpoint
@@ -233,6 +234,7 @@ class _Run:
             weights=WeightsFile(file=self.folder.weights_file.name, sha256=self.fabric.broadcast(weights)),
             started_from=Started(**self.started_from) if self.started_from else None,
             seed=self.config.seed,
+            splits={split: len(self.parts.dataset.rows(split)) for split in SPLITS},
             config=self.config.as_dict(),
             opened={ORACLE: Opened(times=self.selection.validations)} if self.selection.is_oracle else {},
         )
