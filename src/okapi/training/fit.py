@@ -21,7 +21,7 @@ from torch import Tensor
 
 from okapi.config import Config
 from okapi.data.batches import Batch, batch_loader
-from okapi.data.dataset import SPLITS
+from okapi.data.splits import SPLITS
 from okapi.files import write_bytes
 from okapi.runs import Opened, Results, Run, Started, WeightsFile
 from okapi.runs.checkpoints import Checkpoint, save_checkpoint
