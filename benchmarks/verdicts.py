@@ -65,8 +65,8 @@ def compare(chosen: argparse.Namespace) -> None:
         path = find_file(study, chosen.data, chosen.prepared)
         for target in study.targets:
             result = diagnosis(study, target, path, chosen.study / "diagnoses" / f"{part}-{target}.json")
-            expected = {row["calipers"]: row["expectation"] for row in result["expected"]}
-            gains = {calipers: gain(study, frame, target, method) for calipers, method in COMPARED.items()}
+            expected = {row["strategy"]: row["expectation"] for row in result["expected"]}
+            gains = {name: gain(study, frame, target, method) for name, method in COMPARED.items()}
             cases += [(study.transfers, expected[name], gained.mean) for name, gained in gains.items()]
             compared = [f"{expected[name]}, {g.mean:+.1f} [{g.low:+.1f}, {g.high:+.1f}]" for name, g in gains.items()]
             best = f" by {result['chosen']}" if result["chosen"] else ""

@@ -53,10 +53,10 @@ def test_a_table_gives_a_verdict_a_file_and_a_page(tmp_path: Path, capsys):
     expected = diagnose(np.stack(frame.encoding), frame.site, frame.species, k=3, limit=50)
     assert f"\n{expected.headline}\n" in out
     assert "labelled oslo, rome; unlabelled lima" in out
-    assert "Some samples are drawn (seed 0): 50 of 60 of lima" in out
-    for reason in expected.reasons:
-        assert f"- {reason.text}\n" in out
-    assert "Rehearsing with rome held out (2 of 2)" in errors
+    assert "50 samples of each larger domain are drawn (seed 0): 'lima'" in out
+    for reason in (expected.advice, *(f"- {reason}" for reason in expected.reasons)):
+        assert f"{reason}\n" in out
+    assert "Leaving out rome (2 of 2)" in errors
     algorithm = yaml.safe_load(out[out.index("algorithm:") : out.index("\nFigures:")])
     make_config({"data": {"name": "sites"}, "model": {"name": "mlp"}, "training": {"steps": 600}} | algorithm)
     read = json.loads((tmp_path / "d.json").read_text(encoding="utf-8"))
@@ -79,8 +79,8 @@ def test_a_config_is_encoded_and_the_targets_of_its_unlabelled_split_are_not_rea
     assert okapi("diagnose", tmp_path / "c.yaml", *words) == 0
     assert "the encoder has random weights" in capsys.readouterr().err
     read = json.loads((tmp_path / "d.json").read_text())
-    assert (read["labelled"], read["unlabelled"], read["basis"]) == (["oslo", "rome"], ["lima"], "rehearsal")
-    assert read["separability"][-1]["samples_unlabelled"] == 30
+    assert (read["labelled"], read["unlabelled"], read["basis"]) == (["oslo", "rome"], ["lima"], "leave_one_domain_out")
+    assert read["domains"][-1]["samples"] == 30
     assert okapi("diagnose", tmp_path / "c.yaml", "--domain", "site") == 2
     assert "--domain says what a table holds" in capsys.readouterr().err
 
@@ -138,7 +138,7 @@ def test_the_page_is_whole_and_fits_a_phone_in_both_themes(found: Diagnosis, ope
         assert page.locator(".reasons li").count() == len(found.reasons)
         assert page.locator("#figures svg").count() == 2
         assert "algorithm:" in page.locator("pre").inner_text()
-        assert page.locator("#rehearsals tbody tr").count() == 2
+        assert page.locator("#left-out tbody tr").count() == 2
         assert page.locator("img").count() == 0
         ink, paper = page.evaluate("[getComputedStyle(document.querySelector('pre')).color, "
                                    "getComputedStyle(document.body).backgroundColor]")  # fmt: skip

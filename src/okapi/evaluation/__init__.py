@@ -24,14 +24,13 @@ from okapi.evaluation.metrics import (
     probabilities,
     reliability,
 )
-from okapi.evaluation.selectors import LABEL_FREE, Selector, SelectorName, selector
+from okapi.evaluation.selectors import LABEL_FREE, Selector, selector
 
 __all__ = [
     "LABEL_FREE",
     "METRICS",
     "SUFFIXES",
     "Selector",
-    "SelectorName",
     "decide",
     "demographic_parity_gap",
     "ece",

@@ -6,23 +6,11 @@ samples of the target domains. ``oracle`` looks at ood_test: it is for upper bou
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple, get_args
 
+from okapi.config import SelectorName
 from okapi.data.task import Task
 from okapi.evaluation.metrics import higher_is_better, main_metric
-
-SelectorName: TypeAlias = Literal[
-    "id_val",
-    "ood_val",
-    "last",
-    "oracle",
-    "entropy",
-    "infomax",
-    "corrected_confidence",
-    "thresholded_confidence",
-    "ensemble",
-    "match_quality",
-]
 
 
 class LabelFree(NamedTuple):

@@ -19,7 +19,7 @@ from okapi.data import Table, check_output, read_table, write_text
 from okapi.evaluation.diagnosis import Diagnosis, diagnose
 from okapi.matching.covariates import Covariates
 from okapi.report.diagnosis_page import diagnosis_page, settings_yaml
-from okapi.report.diagnosis_tables import expected_table, rehearsal_table, separability_table
+from okapi.report.diagnosis_tables import domains_table, expected_table, left_out_table
 from okapi.report.table_file import is_quantity
 from okapi.report.terminal import print_files, print_notes, print_table
 from okapi.training.embedding import embed, open_model
@@ -183,9 +183,10 @@ def print_diagnosis(console: Console, found: Diagnosis, source: str) -> None:
     print_notes(console, found.notes)
     console.print()
     console.print(Text(found.headline, style="bold"), soft_wrap=not console.is_terminal)
+    _say(console, found.advice)
     for reason in found.reasons:
-        _say(console, f"- {reason.text}")
-    for table in (expected_table(found), rehearsal_table(found), separability_table(found)):
+        _say(console, f"- {reason}")
+    for table in (expected_table(found), left_out_table(found), domains_table(found)):
         if table.rows:
             rows = [[text for text, _ in row] for row in table.rows]
             words = [name for name, number in table.header if not number]

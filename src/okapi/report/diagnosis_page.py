@@ -8,15 +8,11 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
-from okapi.evaluation.diagnosis import Diagnosis
-from okapi.evaluation.diagnosis.comparing import STRATEGIES
-from okapi.evaluation.diagnosis.rules import CALLED, HEADLINES
+from okapi.evaluation.diagnosis import CALLED, HEADLINES, STRATEGIES, Diagnosis
 from okapi.report.diagnosis_tables import (
-    calipers_table,
+    domains_table,
     expected_table,
-    predictions_table,
-    rehearsal_table,
-    separability_table,
+    left_out_table,
 )
 from okapi.report.palette import look
 from okapi.report.plots import BLUE, INK, ORANGE, finish, new_figure, short_name, to_svg
@@ -45,10 +41,8 @@ def diagnosis_page(found: Diagnosis, source: str, settings: Mapping[str, object]
     """
     tables = [
         expected_table(found),
-        rehearsal_table(found),
-        separability_table(found),
-        calipers_table(found),
-        predictions_table(found),
+        left_out_table(found),
+        domains_table(found),
     ]
     shown = {**settings, "k": found.k, "task": found.task, "basis": found.basis}
     shown |= {"labelled": ", ".join(found.labelled), "unlabelled": ", ".join(found.unlabelled)}
@@ -57,7 +51,8 @@ def diagnosis_page(found: Diagnosis, source: str, settings: Mapping[str, object]
         title=HEADLINES[found.verdict],
         kicker=f"a diagnosis of {source} before training",
         headline=found.headline,
-        reasons=[reason.text for reason in found.reasons],
+        reasons=found.reasons,
+        advice=found.advice,
         fragment=settings_yaml(found),
         hurt=found.verdict == "hurt",
         facts={label: as_text(value) for label, value in _facts(found).items()},
@@ -76,11 +71,11 @@ def settings_yaml(found: Diagnosis) -> str:
 
 def _facts(found: Diagnosis) -> dict[str, object]:
     """Return the few figures that the verdict rests on."""
-    table = found.expected.set_index("calipers")
+    table = found.expected.set_index("strategy")
     figure = decimal if found.task == "regression" else share
     right = "skill of pairs" if found.task == "regression" else "pairs right"
     facts: dict[str, object] = {}
-    if found.basis == "rehearsal":
+    if found.basis == "leave_one_domain_out":
         facts["predictor, between labelled domains"] = figure(float(table.predictor["none"]))
         for name in dict.fromkeys(["none", found.chosen or "okapi_plus"]):
             facts[f"{right}, {CALLED[name]}"] = figure(float(table.precision[name]))
@@ -89,37 +84,37 @@ def _facts(found: Diagnosis) -> dict[str, object]:
             facts[f"predictor and pairs agree, {CALLED[name]}"] = figure(float(table.agreement[name]))
     if found.chosen is not None:
         facts["unlabelled samples matched"] = share(float(table.match_rate[found.chosen]))
-    facts["AUC, labelled or unlabelled"] = decimal(float(found.separability.auc.iloc[-1]))
+    facts["greatest AUC, labelled or unlabelled"] = decimal(float(found.domains.auc.max()))
     return facts
 
 
 def _figures(found: Diagnosis) -> list[tuple[str, str]]:
     figures = []
-    if len(found.rehearsals):
+    if len(found.left_out):
         words = "Skill of pairs" if found.task == "regression" else "Share of pairs of one class"
         caption = (
-            f"{words}, by strategy, for each labelled domain held out in turn; beside them the predictor and chance"
+            f"{words}, by strategy, for each labelled domain left out in turn; beside them the predictor and chance"
         )
         figures.append((caption, _draw_precision(found, words)))
     caption = "Propensities by models that were not fitted to the samples: unlabelled upwards, labelled downwards"
-    if (groups := found.histograms.unlabelled.nunique()) > MOST_HISTOGRAMS:
-        caption += f"; {MOST_HISTOGRAMS} of {groups} groups"
+    if (groups := found.histograms.domain.nunique()) > MOST_HISTOGRAMS:
+        caption += f"; {MOST_HISTOGRAMS} of {groups} domains"
     figures.append((caption, _draw_histograms(found.histograms)))
     return figures
 
 
 def _draw_precision(found: Diagnosis, words: str) -> str:
-    rows = found.rehearsals
-    domains = rows.held_out.unique()[:MOST_ROWS]
-    figure = new_figure(1.5 + 0.5 * len(domains), f"{words} by strategy and held-out domain")
+    rows = found.left_out
+    domains = rows.domain.unique()[:MOST_ROWS]
+    figure = new_figure(1.5 + 0.5 * len(domains), f"{words} by strategy and domain left out")
     figure.set_figwidth(WIDTH)
     axes = figure.add_subplot()
     height = np.arange(len(domains))[::-1]
     for number, (name, mark) in enumerate(zip(STRATEGIES, MARKS, strict=True)):
-        values = rows[rows.calipers == name].set_index("held_out")["precision"].reindex(domains)
+        values = rows[rows.strategy == name].set_index("domain")["precision"].reindex(domains)
         y = height + 0.3 - 0.12 * number
         axes.scatter(values, y, s=24, marker=mark, color=look(number).colour, label=name, zorder=3)
-    first = rows[rows.calipers == "none"].set_index("held_out").reindex(domains)
+    first = rows[rows.strategy == "none"].set_index("domain").reindex(domains)
     for column, style in (("predictor", "-"), ("chance", ":")):
         low, high = height - 0.36, height + 0.36
         axes.vlines(first[column], low, high, color=INK, linestyle=style, linewidth=1.6, label=column, zorder=2)
@@ -137,20 +132,18 @@ def _draw_precision(found: Diagnosis, words: str) -> str:
 
 
 def _draw_histograms(histograms: pd.DataFrame) -> str:
-    """Draw the widest comparison of each unlabelled domain."""
-    widest = histograms.drop_duplicates("unlabelled", keep="last")[["labelled", "unlabelled"]]
-    drawn = widest.to_dict("records")[-MOST_HISTOGRAMS:]
+    drawn = histograms.domain.unique()[:MOST_HISTOGRAMS]
     figure = new_figure(0.55 + 1.3 * len(drawn), "Propensities of labelled and unlabelled samples")
     figure.set_figwidth(WIDTH)
     panels = figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, pair in zip(panels, drawn, strict=True):
-        mine = (histograms.labelled == pair["labelled"]) & (histograms.unlabelled == pair["unlabelled"])
-        _draw_mirrored(axes, histograms[mine], pair)
+    for axes, domain in zip(panels, drawn, strict=True):
+        names = {"unlabelled": domain, "labelled": "labelled domains"}
+        _draw_mirrored(axes, histograms[histograms.domain == domain], names)
     figure.supxlabel("probability of being unlabelled", color=INK, fontsize=8)
     return to_svg(figure)
 
 
-def _draw_mirrored(axes: "Axes", bins: pd.DataFrame, pair: Mapping[Any, Any]) -> None:
+def _draw_mirrored(axes: "Axes", bins: pd.DataFrame, names: Mapping[Any, Any]) -> None:
     width = (bins.high - bins.low).to_numpy()
     for side, sign, colour, place, align in (
         ("unlabelled", 1, BLUE, 0.97, "top"),
@@ -164,7 +157,7 @@ def _draw_mirrored(axes: "Axes", bins: pd.DataFrame, pair: Mapping[Any, Any]) ->
             "color": colour,
             "fontsize": 8,
         }
-        axes.text(0.5, place, short_name(pair[side]), **words)
+        axes.text(0.5, place, short_name(names[side]), **words)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.set_xlim(0, 1)
     axes.margins(y=0.3)

@@ -1,4 +1,4 @@
-"""What a plain model makes of encodings: the measure that pairs are held against."""
+"""What a plain model makes of encodings: the measure that pairs are compared with."""
 
 import warnings
 from copy import deepcopy
@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
-from sklearn.model_selection import KFold, StratifiedKFold
 
 from okapi.data.task import Task
-from okapi.evaluation.metrics import Floats, probabilities
+from okapi.evaluation.metrics import Floats
 
-FOLDS = 3
 INVERSE_PENALTY = 10.0  # C of the logistic regression, for encodings whose variances add up to 1
 PENALTIES = tuple(10.0**power for power in range(-3, 4))  # of the ridge, chosen by leaving one out
-NEVER = 30.0  # by how much the logit of a class that was not there lies below the least of the others
+NEVER = 30.0  # by how much the logit of a class that was not seen lies below the least of the others
 
 
 class Predictor:
@@ -39,7 +37,7 @@ class Predictor:
             self._model = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000, warm_start=True)
         return self._refit(X, target)
 
-    def taught(self, X: NDArray[Any], target: NDArray[Any]) -> "Predictor":
+    def fitted_to(self, X: NDArray[Any], target: NDArray[Any]) -> "Predictor":
         """Return another one, fitted to other samples of the same classes with the same scale and penalty."""
         other = Predictor(self.task)
         other._scale = self._scale
@@ -56,23 +54,8 @@ class Predictor:
         """Return logits (n, C), or numbers (n, 1)."""
         if self.task.kind == "regression":
             return np.asarray(self._model.predict(X / self._scale), dtype=np.float64).reshape(-1, 1)
-        found = np.asarray(self._model.decision_function(X / self._scale), dtype=np.float64)
-        found = np.stack([np.zeros_like(found), found], axis=1) if found.ndim == 1 else found
-        logits = np.repeat(found.min(axis=1, keepdims=True) - NEVER, self.task.outputs, axis=1)
-        logits[:, self._model.classes_] = found
+        seen = np.asarray(self._model.decision_function(X / self._scale), dtype=np.float64)
+        seen = np.stack([np.zeros_like(seen), seen], axis=1) if seen.ndim == 1 else seen
+        logits = np.repeat(seen.min(axis=1, keepdims=True) - NEVER, self.task.outputs, axis=1)
+        logits[:, self._model.classes_] = seen
         return logits
-
-
-def outcome(task: Task, outputs: Floats) -> Floats:
-    """Return outputs as the prognostic caliper compares them: probabilities (n, C), or numbers (n, 1)."""
-    return outputs if task.kind == "regression" else probabilities(task, outputs)
-
-
-def cross_fitted(task: Task, X: NDArray[Any], target: NDArray[Any]) -> Floats:
-    """Return outputs of samples by predictors that were fitted to others of the same domain."""
-    rare = task.kind == "classification" and np.unique(target, return_counts=True)[1].min() < FOLDS
-    folds = KFold(FOLDS) if task.kind == "regression" or rare else StratifiedKFold(FOLDS)
-    found = np.empty((len(X), task.outputs))
-    for seen, unseen in folds.split(X, target):
-        found[unseen] = Predictor(task).fit(X[seen], target[seen]).outputs(X[unseen])
-    return found

@@ -1,4 +1,4 @@
-"""The samples of a diagnosis: checked, the targets that must not be read forgotten, and no more than are needed."""
+"""The samples of a diagnosis: checked, without the targets that must not be read, and no more than are needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from okapi.data.task import Task
-from okapi.evaluation.metrics import Floats
+from okapi.messages import listed
 
 Kind: TypeAlias = Literal["classification", "regression"]
 Strings: TypeAlias = NDArray[Any]
@@ -31,8 +31,6 @@ class Samples:
         Numbers of classes, -1 where unknown; or numbers in deviations of the labelled ones, NaN where unknown.
     labelled, unlabelled : tuple of str
         Domains; the same in both where nothing has labels.
-    classes : tuple of str
-        Names of the classes.
     task : Task, optional
         None: nothing has labels.
     limit : int
@@ -46,15 +44,18 @@ class Samples:
     target: NDArray[Any]
     labelled: tuple[str, ...]
     unlabelled: tuple[str, ...]
-    classes: tuple[str, ...]
     task: Task | None
     limit: int
     notes: tuple[str, ...] = ()
 
     def rows(self, *domains: str) -> NDArray[np.int64]:
-        """Return rows of some domains, of many a sample."""
-        found = np.flatnonzero(np.isin(self.domain, domains))
-        return found[: POOL * self.limit] if len(domains) > 1 else found
+        """Return rows of some domains; of several at most ``POOL * limit``."""
+        rows = np.flatnonzero(np.isin(self.domain, domains))
+        return rows[: POOL * self.limit] if len(domains) > 1 else rows
+
+    def labelled_but(self, domain: str) -> NDArray[np.int64]:
+        """Return rows of the labelled domains but for one."""
+        return self.rows(*(name for name in self.labelled if name != domain))
 
 
 def gather(
@@ -68,7 +69,7 @@ def gather(
     limit: int,
     seed: int,
 ) -> Samples:
-    """Return the samples that are looked at, or say what is wrong with them; parameters as of ``diagnose``."""
+    """Check what ``diagnose`` was given, and return the samples that it looks at."""
     if limit < LEAST_SAMPLES:
         raise ValueError(f"limit must be at least {LEAST_SAMPLES}, got {limit}")
     if task not in ("classification", "regression"):
@@ -81,12 +82,13 @@ def gather(
         if unlabelled:
             raise ValueError("unlabelled needs target, the labels of the other domains")
         every = tuple(np.unique(names).tolist())
-        found = Samples(encodings, names, np.full(len(names), np.nan), every, every, (), None, limit)
+        samples = Samples(encodings, names, np.full(len(names), np.nan), every, every, None, limit)
     else:
-        found = _with_targets(encodings, names, _targets(target, len(names)), unlabelled, task, limit)
-    found = _drawn(found, seed)
-    scaled = found.X / np.maximum(np.linalg.norm(found.X, axis=1, keepdims=True), 1e-12) if normalise else found.X
-    return replace(found, X=scaled)
+        samples = _with_targets(encodings, names, target, unlabelled, task, limit)
+    samples = _drawn(samples, seed)
+    if not normalise:
+        return samples
+    return replace(samples, X=samples.X / np.maximum(np.linalg.norm(samples.X, axis=1, keepdims=True), 1e-12))
 
 
 def _names(domain: ArrayLike, n: int) -> Strings:
@@ -96,37 +98,33 @@ def _names(domain: ArrayLike, n: int) -> Strings:
     if (missing := pd.isna(values)).any():
         raise ValueError(f"domain is missing in row {int(missing.argmax())}")
     names = values.astype(str).astype(object)
-    found, counts = np.unique(names, return_counts=True)
-    if len(found) < 2:
-        raise ValueError(f"domain must hold at least two domains, got only {found.tolist()}")
+    every, counts = np.unique(names, return_counts=True)
+    if len(every) < 2:
+        raise ValueError(f"domain must hold at least two domains, got only {every.tolist()}")
     if counts.min() < LEAST_SAMPLES:
-        few = found[counts.argmin()]
+        few = every[counts.argmin()]
         raise ValueError(f"domain {few!r} has {counts.min()} samples, at least {LEAST_SAMPLES} are wanted")
     return names
-
-
-def _targets(target: ArrayLike, n: int) -> "pd.Series[Any]":
-    values = pd.Series(np.asarray(target))
-    if len(values) != n:
-        raise ValueError(f"target must have shape ({n},), got ({len(values)},)")
-    return values.mask(values.isin([""]))
 
 
 def _with_targets(
     X: NDArray[Any],
     domain: Strings,
-    target: "pd.Series[Any]",
+    target: ArrayLike,
     unlabelled: Sequence[Any] | None,
     task: Kind,
     limit: int,
 ) -> Samples:
-    """Tell labelled from unlabelled domains and forget the targets of the latter before anything looks at them."""
+    """Return samples without the targets of unlabelled domains, which nothing may look at."""
+    values = pd.Series(np.asarray(target))
+    if len(values) != len(domain):
+        raise ValueError(f"target must have shape ({len(domain)},), got ({len(values)},)")
     every = np.unique(domain).tolist()
-    known = target.notna().to_numpy()
+    known = (values.notna() & (values != "")).to_numpy()
     if unlabelled:
         without = tuple(dict.fromkeys(map(str, unlabelled)))
         if unknown := [name for name in without if name not in every]:
-            raise ValueError(f"unlabelled must name domains of {_some(every)}, got {unknown[0]!r}")
+            raise ValueError(f"unlabelled must name domains of {listed(every)}, got {unknown[0]!r}")
     else:
         without = tuple(name for name in every if not known[domain == name].any())
         if not without:
@@ -135,21 +133,19 @@ def _with_targets(
     known = known & np.isin(domain, labelled)
     if not known.any():
         raise ValueError("target has no labels: all domains are unlabelled, or all targets of the others are missing")
-    used = known | np.isin(domain, without)
-    notes = []
-    if dropped := int((~used).sum()):
-        notes.append(f"{dropped:,} samples of labelled domains have no target and are left out.")
     for name in labelled:
         if (count := int(known[domain == name].sum())) < LEAST_SAMPLES:
             raise ValueError(f"domain {name!r} has {count} targets, at least {LEAST_SAMPLES} are wanted")
-    codes, classes = _encoded(target, known, task)
-    kind = Task("classification", len(classes)) if classes else Task("regression")
-    found = Samples(X, domain, codes, labelled, without, classes, kind, limit, tuple(notes))
-    return _take(found, np.flatnonzero(used))
+    used = known | np.isin(domain, without)
+    dropped = int((~used).sum())
+    notes = (f"{dropped:,} samples of labelled domains have no target and are left out.",) if dropped else ()
+    codes, classes = _encoded(values, known, task)
+    kind = Task("classification", classes) if classes else Task("regression")
+    return _take(Samples(X, domain, codes, labelled, without, kind, limit, notes), np.flatnonzero(used))
 
 
-def _encoded(target: "pd.Series[Any]", known: NDArray[np.bool_], task: Kind) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Return targets as numbers of classes with their names, or as deviations with none."""
+def _encoded(target: "pd.Series[Any]", known: NDArray[np.bool_], task: Kind) -> tuple[NDArray[Any], int]:
+    """Return numbers of classes and how many there are, or deviations and 0."""
     values = target[known]
     if values.nunique() < 2:
         raise ValueError(f"target must differ between samples, all that are known are {str(values.iloc[0])!r}")
@@ -160,13 +156,13 @@ def _encoded(target: "pd.Series[Any]", known: NDArray[np.bool_], task: Kind) -> 
             raise ValueError(f"target must be a finite number for regression, got {str(target[row])!r} in row {row}")
         scores = np.full(len(target), np.nan)
         scores[known] = (numbers - numbers.mean()) / numbers.std()
-        return scores, ()
+        return scores, 0
     if (fraction := np.isfinite(numbers) & (numbers != np.rint(numbers))).any():
         raise ValueError(f"task must be regression for targets that are not whole, got {numbers[fraction.argmax()]:g}")
     names, places = np.unique(values.astype(str), return_inverse=True)
     codes = np.full(len(target), -1, dtype=np.int64)
     codes[known] = places
-    return codes, tuple(names.tolist())
+    return codes, len(names)
 
 
 def _drawn(samples: Samples, seed: int) -> Samples:
@@ -182,30 +178,20 @@ def _drawn(samples: Samples, seed: int) -> Samples:
         digests = [blake2b(samples.X[row].tobytes(), digest_size=16, key=key).digest() for row in rows]
         order = sorted(range(len(rows)), key=lambda place: (digests[place], samples.target[rows[place]]))
         if len(rows) > samples.limit:
-            cut.append(f"{samples.limit:,} of {len(rows):,} of {name}")
+            cut.append(str(name))
         kept.append(rows[order[: samples.limit]])
     rows = np.concatenate(kept)
     # Domains take turns, so that the first rows of several are a sample of all.
     turn = np.argsort(np.concatenate([np.arange(len(part)) / len(part) for part in kept]), kind="stable")
-    notes = [f"Some samples are drawn (seed {seed}): {_some(cut)}."] if cut else []
+    notes = [f"{samples.limit:,} samples of each larger domain are drawn (seed {seed}): {listed(cut)}."] if cut else []
     if len(rows) > POOL * samples.limit:
         notes.append(f"Of several domains together at most {POOL * samples.limit:,} samples are looked at.")
-    found = _take(replace(samples, notes=(*samples.notes, *notes)), rows[turn])
-    if not np.isfinite(found.X).all():
-        row = int(rows[turn][int((~np.isfinite(found.X).all(axis=1)).argmax())])
-        raise ValueError(f"X must be finite, row {row} holds NaN or infinity")
-    return found
+    drawn = _take(replace(samples, notes=(*samples.notes, *notes)), rows[turn])
+    if not (finite := np.isfinite(drawn.X).all(axis=1)).all():
+        raise ValueError(f"X must be finite, row {int(rows[turn][finite.argmin()])} holds NaN or infinity")
+    return drawn
 
 
 def _take(samples: Samples, rows: NDArray[np.int64]) -> Samples:
     X = np.asarray(samples.X[rows], dtype=np.float32)
     return replace(samples, X=X, domain=samples.domain[rows], target=samples.target[rows])
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def one_hot(target: NDArray[np.int64], classes: int) -> Floats:
-    """Return classes (n,) as rows (n, C) of 0 and 1."""
-    return np.asarray(np.eye(classes)[target])
