@@ -31,11 +31,11 @@ from torch.nn.functional import normalize
 from _common import Report, in_fresh_process, machine_facts, peak_extra_memory, run_script
 from okapi.algorithms import ALGORITHMS, Algorithm, Okapi, OkapiPlus
 from okapi.config import PAPER, MatchingSettings, OkapiPlusSettings, OkapiSettings, ScorerSettings
+from okapi.data.augment import Compose, Noise, Shift, Views
 from okapi.data.batches import Batch, Batches, Inputs, Samples, batch_loader, join
 from okapi.data.dataset import Dataset
 from okapi.data.sampling import Stream
 from okapi.data.task import Task
-from okapi.data.views import Compose, Noise, Shift, Views
 from okapi.matching import Matches, caliper_nn
 from okapi.models.encoders import MLP
 from okapi.models.network import Network

@@ -7,11 +7,11 @@ import torch
 
 from okapi.config import ArraysSettings
 from okapi.data.arrays import arrays_dataset, from_arrays
+from okapi.data.augment import Affine, Compose, Noise, Views
 from okapi.data.io import TableError
 from okapi.data.registry import BUILDERS
 from okapi.data.splits import SeenDomainWarning
 from okapi.data.task import Task
-from okapi.data.views import Affine, Compose, Noise, Views
 
 ARRAYS = {
     "x": np.arange(24.0).reshape(6, 4),

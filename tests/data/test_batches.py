@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from okapi.data.arrays import from_arrays
+from okapi.data.augment import Affine, Compose, Noise, Transform, Views, can_draw
 from okapi.data.batches import Batch, Batches, Samples, batch_loader, evaluation_batches, view_generators
 from okapi.data.dataset import Dataset
 from okapi.data.sampling import Stream
 from okapi.data.sites import sites_dataset
 from okapi.data.task import Task
-from okapi.data.views import Affine, Compose, Noise, Transform, Views, can_draw
 
 SITES = sites_dataset()
 # Python warns of forking while other libraries' threads run; workers of a loader use none of them.

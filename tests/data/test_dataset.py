@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from okapi.config import DATA_SETTINGS
+from okapi.data.augment import Noise, Views
 from okapi.data.dataset import Dataset
 from okapi.data.registry import BUILDERS
 from okapi.data.splits import SPLITS
 from okapi.data.task import Task
-from okapi.data.views import Noise, Views
 
 
 def dataset(**changes) -> Dataset:

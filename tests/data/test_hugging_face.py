@@ -8,10 +8,10 @@ from PIL import Image
 from tests.data.small_tokenizer import save_tokenizer
 
 from okapi.config import ColumnSettings
+from okapi.data.augment import image_views
 from okapi.data.hugging_face import hugging_face_dataset
-from okapi.data.images import ImageError, normalisation
 from okapi.data.io import TableError
-from okapi.data.picture_views import picture_views
+from okapi.data.sample_files import ImageError
 from okapi.data.task import Task
 
 datasets = pytest.importorskip("datasets")
@@ -78,9 +78,9 @@ def test_pictures_are_turned_as_exif_says_and_broken_ones_named():
         datasets.Dataset.from_dict({**pictures, "picture": encoded}, features=features), settings
     )
     torch.testing.assert_close(data.sample(3)[0], torch.from_numpy(np.rot90(pixels, -1).copy()) / 255)
-    assert data.views == picture_views(settings, *normalisation(settings))
+    assert data.views == image_views(settings, 1)
     encoded[2] = {"bytes": b"nonsense", "path": None}
-    with pytest.raises(ImageError, match=r"1 of 6 pictures cannot be used:\n  .*row 2, column 'picture' is no picture"):
+    with pytest.raises(ImageError, match=r"1 of 6 images cannot be used:\n  .*row 2, column 'picture' is no image"):
         hugging_face_dataset(datasets.Dataset.from_dict({**pictures, "picture": encoded}, features=features), settings)
 
 
@@ -107,5 +107,5 @@ def test_errors_name_row_and_column():
         hugging_face_dataset(rows(x=[[1.0]] + [[1.0, 2.0]] * 5), settings)
     with pytest.raises(TableError, match=r"row 1, column 'x' is inf, not a finite number"):
         hugging_face_dataset(rows(x=[[1.0, 1.0], [1.0, np.inf]] + [[1.0, 2.0]] * 4), settings)
-    with pytest.raises(ValueError, match="cache is of pictures in files"):
+    with pytest.raises(ValueError, match="cache is of images in files"):
         hugging_face_dataset(rows(), ColumnSettings(features="x", cache="somewhere", **COLUMNS))

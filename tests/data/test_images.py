@@ -12,10 +12,12 @@ import torch
 from PIL import Image
 
 from okapi.config import ImageSettings
-from okapi.data.cache import ArrayCache
-from okapi.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageError, ImageFiles
+from okapi.data.dataset import Dataset
+from okapi.data.images import ImageFiles, without_unreadable
+from okapi.data.sample_files import ArrayCache, ImageError
+from okapi.data.task import Task
 
-PLAIN = ImageSettings(size=4, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+PLAIN = ImageSettings(size=4)
 GREY = ImageSettings(size=4, colour="grey")
 
 
@@ -24,7 +26,7 @@ def saved(folder: Path, image: Image.Image, name: str = "picture.png", **options
     return ImageFiles(folder, [name], PLAIN)
 
 
-# What a picture becomes
+# What an image becomes
 
 
 def palette() -> Image.Image:
@@ -69,15 +71,6 @@ def test_grey_has_one_channel(tmp_path):
     files = ImageFiles(tmp_path, ["a.png", "b.png"], GREY)
     torch.testing.assert_close(files[0], torch.full((1, 4, 4), 0.2))
     torch.testing.assert_close(files[1], torch.full((1, 4, 4), 12345 / 65535))
-
-
-def test_inputs_are_normalised_by_imagenet_unless_told_otherwise(tmp_path):
-    Image.new("RGB", (4, 4), (255, 0, 51)).save(tmp_path / "a.png")
-    by_hand = [(value - mean) / std for value, mean, std in zip((1, 0, 0.2), IMAGENET_MEAN, IMAGENET_STD, strict=True)]
-    default = ImageFiles(tmp_path, ["a.png"], ImageSettings(size=4))
-    torch.testing.assert_close(default[0][:, 2, 3], torch.tensor(by_hand))
-    given_ = ImageFiles(tmp_path, ["a.png"], ImageSettings(size=4, mean=(0.5, 0.5, 0.2), std=(0.5, 0.25, 0.1)))
-    torch.testing.assert_close(given_[0][:, 0, 0], torch.tensor([1.0, -2.0, 0.0]))
 
 
 def corners() -> np.ndarray:
@@ -132,8 +125,7 @@ def test_settings_are_checked():
     for words, wrong in {
         "size must be at least 1, got 0": {"size": 0},
         "fit must be one of squash, crop, got 'pad'": {"fit": "pad"},
-        "mean must have 3 numbers for rgb, got 1": {"mean": (0.5,)},
-        "std must be greater than 0, got 0": {"std": (1.0, 1.0, 0.0)},
+        "unreadable must be one of error, skip, got 'drop'": {"unreadable": "drop"},
     }.items():
         with pytest.raises(ValueError, match=words):
             ImageSettings(**wrong)
@@ -166,14 +158,14 @@ NAMES = [f"{number}.jpg" for number in range(5)]
 
 
 def test_all_that_is_broken_is_named_at_once_with_its_path(gallery):
-    (gallery / "0.jpg").write_text("not a picture")
+    (gallery / "0.jpg").write_text("not an image")
     (gallery / "2.jpg").write_bytes(bomb())
     Image.fromarray(np.ones((4, 4), dtype=np.float32)).save(gallery / "3.jpg", format="TIFF")
     with pytest.raises(ImageError) as caught:
         ImageFiles(gallery, NAMES, PLAIN)
     message = str(caught.value)
-    assert message.startswith("3 of 5 pictures cannot be used:")
-    assert f"{gallery / '0.jpg'} is no picture that Pillow can read" in message
+    assert message.startswith("3 of 5 images cannot be used:")
+    assert f"{gallery / '0.jpg'} is no image that Pillow can read" in message
     assert f"{gallery / '2.jpg'} claims" in message
     assert "MAX_IMAGE_PIXELS" in message
     assert f"{gallery / '3.jpg'} holds floating-point pixels" in message
@@ -195,7 +187,7 @@ def test_a_bomb_is_not_unpacked(gallery):
 def test_a_picture_that_is_cut_short_is_found_by_the_check_of_pixels(gallery):
     (gallery / "1.jpg").write_bytes((gallery / "1.jpg").read_bytes()[:-100])
     files = ImageFiles(gallery, NAMES, PLAIN)  # its header is fine
-    words = r"1 of 5 pictures cannot be used:\n  .*1\.jpg cannot be decoded: .*truncated"
+    words = r"1 of 5 images cannot be used:\n  .*1\.jpg cannot be decoded: .*truncated"
     with pytest.raises(ImageError, match=words):
         files.check()
     with pytest.raises(ImageError, match=words):
@@ -205,13 +197,44 @@ def test_a_picture_that_is_cut_short_is_found_by_the_check_of_pixels(gallery):
 
 
 def test_missing_files_and_paths_that_lead_out_are_refused(gallery):
-    with pytest.raises(ImageError, match=r"2 of 3 pictures cannot be used:\n  .*9\.jpg does not exist\n  .*x/1\.jpg"):
+    with pytest.raises(ImageError, match=r"2 of 3 images cannot be used:\n  .*9\.jpg does not exist\n  .*x/1\.jpg"):
         ImageFiles(gallery, ["0.jpg", "9.jpg", "x/1.jpg"], PLAIN)
     with pytest.raises(ImageError, match=r"path '\.\./0\.jpg' leads out of the folder \(1 such paths\)"):
         ImageFiles(gallery, ["0.jpg", "../0.jpg"], PLAIN)
     many = [f"{number}.png" for number in range(100)]
     with pytest.raises(ImageError, match=r"11\.png does not exist\n  \.\.\. and 88 more"):
         ImageFiles(gallery, many, PLAIN)
+
+
+def test_unreadable_images_may_be_left_out_and_are_counted_by_split(gallery, capsys):
+    (gallery / "1.jpg").write_bytes((gallery / "1.jpg").read_bytes()[:-100])  # its header is fine
+    (gallery / "3.jpg").unlink()
+    whole = ImageFiles(gallery, ["0.jpg", "2.jpg", "4.jpg"], PLAIN)
+    for settings in (PLAIN, replace(PLAIN, cache=str(gallery / "cache"))):
+        for _ in range(2):  # the second time from the cache
+            data = without_unreadable(labelled(ImageFiles(gallery, NAMES, replace(settings, unreadable="skip"))))
+            data.check()
+            assert data.ids == ["0.jpg", "2.jpg", "4.jpg"]
+            assert data.target.tolist() == [0, 2, 4]
+            assert data.split.tolist() == ["train", "train", "ood_test"]
+            assert all(torch.equal(data.sample(row), whole[row]) for row in range(3))
+            assert "2 of 5 images cannot be read and are left out: 1 of train, 1 of ood_test. The first: " in (
+                " ".join(capsys.readouterr().err.split())
+            )
+        with pytest.raises(ImageError, match=r"\n  .*\.jpg .*\nTo train without them: unreadable: skip"):
+            ImageFiles(gallery, NAMES, settings)
+
+
+def labelled(files: ImageFiles) -> Dataset:
+    return Dataset(
+        inputs=files,
+        target=torch.arange(5),
+        domain=torch.zeros(5, dtype=torch.int64),
+        split=["train", "train", "train", "ood_test", "ood_test"],
+        task=Task("classification", 5),
+        domain_names=("a",),
+        ids=NAMES,
+    )
 
 
 # The cache
@@ -235,7 +258,7 @@ def test_cached_pictures_are_the_same_numbers(gallery, cached):
 def test_a_cache_is_read_not_the_files_and_follows_every_change(gallery, cached, capsys):
     first = ImageFiles(gallery, NAMES, cached)
     (path,) = (gallery / "cache").glob("*.npy")
-    assert "Caching pictures of 4 pixels" in capsys.readouterr().err
+    assert "Caching images of 4 pixels" in capsys.readouterr().err
     mapped = np.load(path)
     mapped[3] = 7
     np.save(path, mapped)
@@ -259,11 +282,11 @@ def test_a_broken_cache_is_built_anew(gallery, cached):
 
 
 def test_broken_pictures_leave_no_cache(gallery, cached):
-    (gallery / "1.jpg").write_text("not a picture")
+    (gallery / "1.jpg").write_text("not an image")
     (gallery / "4.jpg").write_bytes((gallery / "4.jpg").read_bytes()[:300])
-    with pytest.raises(ImageError, match=r"2 of 5 pictures cannot be used:\n  .*1\.jpg is no picture.*\n  .*4\.jpg"):
+    with pytest.raises(ImageError, match=r"2 of 5 images cannot be used:\n  .*1\.jpg is no image.*\n  .*4\.jpg"):
         ImageFiles(gallery, NAMES, cached)
-    assert [path.suffix for path in (gallery / "cache").iterdir()] == [".lock"]
+    assert [path.name for path in (gallery / "cache").iterdir()] == [".lock"]
 
 
 def test_a_cache_travels_to_workers_by_its_path(gallery, cached):
@@ -295,4 +318,4 @@ def test_a_cache_that_does_not_fit_the_disk_is_refused(tmp_path):
     rows = shutil.disk_usage(tmp_path).total // 10**6 + 1
     with pytest.raises(OSError, match=r"GB free, a cache of .* needs"):
         ArrayCache(tmp_path, "key", (rows, 1000, 1000), ("uint8",)).build(lambda row: np.zeros((1000, 1000)), "uint8")
-    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]

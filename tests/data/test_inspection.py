@@ -11,7 +11,7 @@ from tests.data.wilds.tiny import write_civilcomments, write_iwildcam, write_pov
 from okapi.config import ImageFolderSettings, PovertySettings, TableSettings
 from okapi.data.arrays import from_arrays
 from okapi.data.dataset import Dataset
-from okapi.data.folders import FolderError
+from okapi.data.image_folder import FolderError
 from okapi.data.inspection import inspect_dataset
 from okapi.data.io import TableError
 from okapi.data.recognition import Roles, recognise
@@ -169,7 +169,7 @@ def test_broken_files_are_told_and_all_else_is_counted(photos):
     assert len(reasons) == 4
     for reason, words in zip(
         reasons,
-        ("0.png claims so many pixels", "cut.jpg cannot be decoded", "gone.jpg does not exist", "is no picture"),
+        ("0.png claims so many pixels", "cut.jpg cannot be decoded", "gone.jpg does not exist", "is no image"),
         strict=True,
     ):
         assert words in reason

@@ -3,7 +3,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from okapi.data.paths import leads_out, missing_files
+from okapi.data.sample_files import leads_out, missing_files
 
 
 @given(st.lists(st.sampled_from(["..", ".", "a", "b.jpg", ""]), min_size=1), st.booleans())
@@ -24,4 +24,4 @@ def test_what_is_missing_is_told_with_its_folder(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.jpg").touch()
     names = ["a/1.jpg", "a/2.jpg", "b/1.jpg", "3.jpg"]
-    assert missing_files(tmp_path, names) == [f"{tmp_path / name} does not exist" for name in names[1:]]
+    assert missing_files(tmp_path, names) == {row: f"{tmp_path / names[row]} does not exist" for row in (1, 2, 3)}

@@ -15,15 +15,15 @@ from PIL import Image
 from tests.data.small_tokenizer import WORDS, save_tokenizer
 
 from okapi.config import ColumnSettings, TableSettings
+from okapi.data.augment import Noise, Views
 from okapi.data.batches import Batches
-from okapi.data.images import ImageError
 from okapi.data.io import TableError
 from okapi.data.registry import BUILDERS
+from okapi.data.sample_files import ImageError
 from okapi.data.sampling import Stream
 from okapi.data.splits import SPLITS, SeenDomainWarning
 from okapi.data.table_dataset import table_dataset
 from okapi.data.task import Task
-from okapi.data.views import Noise, Views
 
 ROWS = {
     "name": list("abcdef"),
@@ -306,7 +306,7 @@ def test_paths_that_lead_nowhere_or_out_are_named(tmp_path, pictures):
     refused(TableError, r"row 2, column 'file': path '/etc/passwd' leads out of", 1, "/etc/passwd")
     refused(TableError, r"row 6, column 'file' is missing", 5, "")
     refused(TableError, r"row 6, column 'file' has a NUL in it", 5, "a\0.png")
-    refused(ImageError, r"1 of 6 pictures cannot be used:\n  .*gone\.png does not exist", 4, "pictures/gone.png")
+    refused(ImageError, r"1 of 6 images cannot be used:\n  .*gone\.png does not exist", 4, "pictures/gone.png")
 
 
 def test_zero_unlabelled_samples_are_a_data_set_but_no_batch(tmp_path):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from okapi.config import MODEL_SETTINGS, CNNSettings, MLPSettings, TextSettings, VisionSettings
 from okapi.models import MLP, MODELS, Network, SmallCNN, TextEncoder, VisionBackbone, build
+from okapi.models.registry import IMAGENET_MEAN, IMAGENET_STD
 from okapi.models.vision import BACKBONES
 
 TINY = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "vocabulary": 50, "longest": 12}
@@ -58,7 +59,37 @@ def test_samples_are_encoded_apart_from_each_other_in_evaluation():
         torch.testing.assert_close(network(single).encoding, network(inputs).encoding[:1], rtol=1e-4, atol=1e-5)
 
 
-# Pictures
+# Images
+
+
+NORMALISED = [
+    (CNNSettings(width=4), 3, IMAGENET_MEAN, IMAGENET_STD),
+    (CNNSettings(width=4), 1, (0.0,), (1.0,)),
+    (VisionSettings(backbone="resnet-18"), 3, IMAGENET_MEAN, IMAGENET_STD),
+    (VisionSettings(backbone="resnet-18", mean=(0.5,) * 3, std=(0.1, 0.2, 0.3)), 3, (0.5,) * 3, (0.1, 0.2, 0.3)),
+    (VisionSettings(backbone="resnet-18", std=(2.0, 4.0)), 2, (0.0, 0.0), (2.0, 4.0)),
+]
+
+
+@pytest.mark.parametrize(("settings", "channels", "mean", "std"), NORMALISED)
+def test_networks_of_images_normalise_pixels(settings, channels: int, mean, std):
+    pixels, task = torch.rand(2, channels, 32, 32), SimpleNamespace(outputs=2)
+    network = build(settings, pixels[0], task).eval()
+    plain = copy.deepcopy(network)
+    plain.encoder.normalise = nn.Identity()
+    by_hand = (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    assert torch.equal(network(pixels).encoding, plain(by_hand).encoding)
+    assert network.state_dict().keys() == plain.state_dict().keys()
+    given = settings.mean is not None or settings.std is not None
+    arrays = build(settings, pixels[0], task, pixels=False)  # only by what the settings say
+    assert isinstance(arrays.encoder.normalise, nn.Identity) != given
+
+
+def test_a_normalisation_that_does_not_fit_is_rejected():
+    with pytest.raises(ValueError, match="mean must have one number for each of 1 channels, got 3"):
+        build(CNNSettings(mean=(0.5,) * 3), torch.zeros(1, 8, 8), SimpleNamespace(outputs=2))
+    with pytest.raises(ValueError, match="std must be greater than 0, got 0"):
+        VisionSettings(std=(1.0, 0.0, 1.0))
 
 
 @pytest.mark.parametrize(

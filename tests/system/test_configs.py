@@ -117,7 +117,7 @@ VARIANTS: dict[str, tuple[str, Overrides]] = {
     **{f"poverty/{name}_resnet": (f"poverty/{name}", RESNET_18) for name in ("erm", "fixmatch", "okapi")},
     **{f"iwildcam/{name}_resnet": (f"iwildcam/{name}", RESNET_50) for name in ("erm", "fixmatch", "okapi")},
     **{
-        f"pacs/{name}_convnext": (f"pacs/{name}", CONVNEXT | {"data.mean": None, "data.std": None})
+        f"pacs/{name}_convnext": (f"pacs/{name}", CONVNEXT)
         for name in ("erm", "fixmatch", "okapi", "okapi_plus")
     },
     **{

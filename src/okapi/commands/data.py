@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from okapi.config import read_config
-from okapi.data.images import ImageError
 from okapi.data.recognition import Roles, recognise
+from okapi.data.sample_files import ImageError
 from okapi.report.data import data_report
 from okapi.training.errors import RunError
 

@@ -9,6 +9,7 @@ View: TypeAlias = Literal["none", "weak", "strong"]
 Fit: TypeAlias = Literal["squash", "crop"]
 Colour: TypeAlias = Literal["rgb", "grey"]
 Verify: TypeAlias = Literal["exists", "headers", "pixels"]
+Unreadable: TypeAlias = Literal["error", "skip"]
 Fold: TypeAlias = Literal["A", "B", "C", "D", "E"]
 Pool: TypeAlias = Literal["ood_val", "train_unlabeled", "val_unlabeled", "test_unlabeled", "none"]
 Names: TypeAlias = str | tuple[str, ...]
@@ -61,12 +62,12 @@ def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSettings:
-    """Which views of pictures are trained on.
+    """Which views of images are trained on.
 
     Parameters
     ----------
     labelled_view, unlabelled_view : {"none", "weak", "strong"}
-        How labelled and how unlabelled pictures are distorted. FixMatch's second view is the strong one in any case.
+        How labelled and how unlabelled images are distorted. FixMatch's second view is the strong one in any case.
     """
 
     labelled_view: View = "weak"
@@ -80,9 +81,9 @@ class ViewSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSettings(ViewSettings):
-    """How pictures become inputs; other keys are those of ViewSettings.
+    """How images become inputs, pixels in [0, 1]; other keys are those of ViewSettings.
 
-    Pictures are turned as their EXIF data says. What is transparent is white, a palette is looked up, 16-bit greys are
+    Images are turned as their EXIF data says. What is transparent is white, a palette is looked up, 16-bit greys are
     divided by 65,535 and all else by 255.
 
     Parameters
@@ -90,41 +91,35 @@ class ImageSettings(ViewSettings):
     size : int
         Height and width of an input, in pixels.
     fit : {"squash", "crop"}
-        What becomes of a picture that is not square: "squash" scales both sides to ``size``; "crop" scales the shorter
+        What becomes of an image that is not square: "squash" scales both sides to ``size``; "crop" scales the shorter
         one and cuts out the middle.
     colour : {"rgb", "grey"}
         Three channels or one, whatever the file has.
-    mean, std : tuple of float, optional
-        One number a channel: an input is (pixels - mean) / std, pixels being in [0, 1]. By default ImageNet's for
-        "rgb"; 0 and 1 for "grey".
     verify : {"exists", "headers", "pixels"}
-        What is checked of every file at the start: that it is there; that it begins as a picture of a sane size does;
+        What is checked of every file at the start: that it is there; that it begins as an image of a sane size does;
         or that all of it can be decoded, which takes as long as a pass over the data.
+    unreadable : {"error", "skip"}
+        What becomes of images that the check finds missing or broken: "error" names them and stops; "skip" leaves them
+        out of the data set and says how many of which split. It decodes all images at the start, once if there is a
+        cache.
     cache : str, optional
-        Folder for a file of all pictures at ``size``, which is built once, decoding all, and then mapped into memory.
+        Folder for a file of all images at ``size``, which is built once, decoding all, and then mapped into memory.
     """
 
     size: int = 224
     fit: Fit = "squash"
     colour: Colour = "rgb"
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
     verify: Verify = "headers"
+    unreadable: Unreadable = "error"
     cache: str | None = None
 
     def __post_init__(self) -> None:
         ViewSettings.__post_init__(self)
         if self.size < 1:
             raise ValueError(f"size must be at least 1, got {self.size}")
-        for name, kind in (("fit", Fit), ("colour", Colour), ("verify", Verify)):
+        for name, kind in (("fit", Fit), ("colour", Colour), ("verify", Verify), ("unreadable", Unreadable)):
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
-        for name in ("mean", "std"):
-            value = getattr(self, name)
-            if value is not None and len(value) != self.channels:
-                raise ValueError(f"{name} must have {self.channels} numbers for {self.colour}, got {len(value)}")
-        if self.std is not None and min(self.std) <= 0:
-            raise ValueError(f"std must be greater than 0, got {min(self.std)}")
 
     @property
     def channels(self) -> int:
@@ -157,7 +152,7 @@ class TokenSettings:
 class SitesSettings:
     """The built-in data set for training: learn from the labels of six sites, and predict at three never seen before.
 
-    A stand-in for camera traps: scikit-learn's digits, 7,500 pictures of them. Twelve sites more are unlabelled, three
+    A stand-in for camera traps: scikit-learn's digits, 7,500 images of them. Twelve sites more are unlabelled, three
     are for validation. What a site sees, its light, contrast, blur, how near things are and which are frequent there is
     its own. Each digit is used in one split only, so that no stroke of the pen is learnt and asked for.
 
@@ -167,14 +162,14 @@ class SitesSettings:
     Parameters
     ----------
     seed : int
-        Of the sites, the pictures and the splits.
+        Of the sites, the images and the splits.
     difficulty : float, 0 or more
         How far sites are apart in all of this; at 0 they are alike.
     target_unlabelled : bool
-        Whether there are unlabelled pictures, of other digits, of the ood_test sites too. By default those are new when
+        Whether there are unlabelled images, of other digits, of the ood_test sites too. By default those are new when
         the model is tested, as those of iWildCam are.
     fully_labelled : bool
-        Whether the unlabelled pictures join train with their labels: what could be reached if somebody labelled them.
+        Whether the unlabelled images join train with their labels: what could be reached if somebody labelled them.
     """
 
     name: Literal["sites"] = "sites"
@@ -226,7 +221,7 @@ class ArraysSettings(SplitSettings):
     train_noise, strong_noise : float
         Standard deviation of the noise that is added to all training samples and to the strong view.
     train_warp, strong_warp : float
-        How far pictures (channels, H, W) are distorted, at most: by 0.2 they grow or shrink by that share, move by half
+        How far images (channels, H, W) are distorted, at most: by 0.2 they grow or shrink by that share, move by half
         of it along each side and turn and lean by half of it in radians.
     """
 
@@ -259,7 +254,7 @@ class ArraysSettings(SplitSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolderSettings(ImageSettings, SplitSettings):
-    """Pictures in folders by domain and class; other keys are those of ImageSettings and SplitSettings.
+    """Images in folders by domain and class; other keys are those of ImageSettings and SplitSettings.
 
     Parameters
     ----------
@@ -285,7 +280,7 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
     Parameters
     ----------
     image : str, optional
-        Column of pictures: their paths.
+        Column of images: their paths.
     text : str, optional
         Column of texts.
     features : str or tuple of str
@@ -302,7 +297,7 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
     id : str, optional
         Column of names that no two samples share.
     group : str or tuple of str
-        Column or columns: samples that agree in them are not torn apart, such as pictures of one place.
+        Column or columns: samples that agree in them are not torn apart, such as images of one place.
     task : {"classification", "regression", "multilabel"}
     train_noise, strong_noise : float
         Standard deviation of the noise that is added to all features in training and to their strong view.
@@ -347,7 +342,7 @@ class TableSettings(ColumnSettings):
     path : str
         The file: ``.csv``, ``.csv.gz``, ``.parquet`` or ``.npz``.
     root : str, optional
-        Folder from which paths of pictures are taken and out of which none may lead; by default the table's.
+        Folder from which paths of images are taken and out of which none may lead; by default the table's.
     """
 
     name: Literal["table"] = "table"
@@ -364,7 +359,7 @@ class IWildCamSettings(ImageSettings):
     root : str
         The folder that holds ``iwildcam_v2.0`` and ``iwildcam_unlabeled_v1.0``.
     unlabelled : bool
-        Whether the unlabelled pictures are read, which are of other camera traps.
+        Whether the unlabelled images are read, which are of other camera traps.
     fully_labelled : bool
         Whether those of them whose species is known, and one of the 182, join train with it.
     size : int
@@ -399,6 +394,9 @@ class PovertySettings(ViewSettings):
     verify : {"exists", "headers", "pixels"}
         What is checked of every file at the start: that it is there; that it holds an image of 8 x 224 x 224; or that
         all of it can be read.
+    unreadable : {"error", "skip"}
+        What becomes of images that are missing or broken: "error" names them and stops; "skip" leaves them out of the
+        data set, says how many of which split, and reads all images at the start, once if there is a cache.
     cache : str, optional
         Folder for a file of all images, unpacked, which is built once and then mapped into memory: 1.6 MB an image.
     labelled_view, unlabelled_view : {"none", "weak", "strong"}
@@ -411,13 +409,19 @@ class PovertySettings(ViewSettings):
     unlabelled: Pool = "ood_val"
     nightlights: bool = True
     verify: Verify = "exists"
+    unreadable: Unreadable = "error"
     cache: str | None = None
     labelled_view: View = "none"
     unlabelled_view: View = "none"
 
     def __post_init__(self) -> None:
         ViewSettings.__post_init__(self)
-        for name, kind in (("fold", Fold), ("unlabelled", Pool), ("verify", Verify)):
+        for name, kind in (
+            ("fold", Fold),
+            ("unlabelled", Pool),
+            ("verify", Verify),
+            ("unreadable", Unreadable),
+        ):
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
 

@@ -36,12 +36,20 @@ class CNNSettings:
         Width of the encoding.
     dropout : float
         Share of the encoding that is dropped in training.
+    mean, std : tuple of float, optional
+        One number for each channel, by which the network normalises images: (pixels - mean) / std, pixels in [0, 1].
+        By default ImageNet's where there are three channels, else 0 and 1. Arrays are only normalised by what is given.
     """
 
     name: Literal["cnn"] = "cnn"
     width: int = 32
     out_features: int = 64
     dropout: float = 0.0
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_std(self.std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +64,20 @@ class VisionSettings:
     pretrained : str, optional
         Weights of that backbone: a name on the hub, or a folder in the format of transformers; imagenet for
         efficientnet-lite0. By default weights are random.
+    mean, std : tuple of float, optional
+        One number for each channel, by which the network normalises images: (pixels - mean) / std, pixels in [0, 1].
+        By default as in pretraining: 127 / 255 and 128 / 255 for efficientnet-lite0; else ImageNet's where there are
+        three channels, or 0 and 1. Arrays are only normalised by what is given.
     """
 
     name: Literal["vision"] = "vision"
     backbone: str = "convnext-tiny"
     pretrained: str | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_std(self.std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +114,11 @@ class TextSettings:
     dropout: float = 0.1
     backbone: str | None = None
     pretrained: str | None = None
+
+
+def _check_std(std: tuple[float, ...] | None) -> None:
+    if std is not None and min(std, default=0.0) <= 0:
+        raise ValueError(f"std must be greater than 0, got {min(std, default=None)}")
 
 
 ModelSettings: TypeAlias = MLPSettings | CNNSettings | VisionSettings | TextSettings

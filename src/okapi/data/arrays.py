@@ -13,11 +13,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from okapi.config import ArraysSettings, Kind, names_of
+from okapi.data.augment import Affine, Compose, Noise, Transform, Views
 from okapi.data.dataset import Dataset
 from okapi.data.io import TableError
 from okapi.data.splits import Splits, by_column, divide, warn_of_seen_domains
 from okapi.data.task import Task
-from okapi.data.views import Affine, Compose, Noise, Transform, Views
 from okapi.messages import listed
 
 _ROLES = ("inputs", "target", "domain", "split", "ids")

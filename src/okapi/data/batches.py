@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as MapDataset
 
+from okapi.data.augment import Transform, can_draw
 from okapi.data.sampling import Integers, Stream
-from okapi.data.views import Transform, can_draw
 
 if TYPE_CHECKING:  # which knows inputs
     from okapi.data.dataset import Dataset

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from okapi.data.augment import Views
 from okapi.data.batches import Inputs, take
 from okapi.data.splits import SPLITS
 from okapi.data.task import Task
-from okapi.data.views import Views
 from okapi.messages import listed
 
 

@@ -11,10 +11,10 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from okapi.config import ImageSettings
-from okapi.data.cache import in_threads
 from okapi.data.dataset import Dataset
 from okapi.data.duplicates import SIDE, perceptual_hash
-from okapi.data.images import ImageError, Pictures, to_pixels
+from okapi.data.images import Images, to_pixels
+from okapi.data.sample_files import ImageError, in_threads
 from okapi.data.text import Texts
 from okapi.data.wilds.poverty import SatelliteImages
 
@@ -57,12 +57,12 @@ class Fingerprint(NamedTuple):
 def fingerprints(dataset: Dataset) -> list[Fingerprint]:
     """Return the fingerprint of each sample, in order.
 
-    Pictures in files are decoded at full size by several threads; two are the same if all their pixels are, however
+    Images in files are decoded at full size by several threads; two are the same if all their pixels are, however
     the files are compressed. Texts are the same but for white space; numbers are the same if all of them are.
     """
     inputs = dataset.inputs
     in_memory = isinstance(inputs, Tensor | Mapping | Texts)
-    label = None if in_memory and len(dataset) < _QUICK else f"Reading {what(dataset)}"
+    label = "" if in_memory and len(dataset) < _QUICK else f"Reading {what(dataset)}"
     return list(in_threads(_reader(inputs, dataset.ids), len(dataset), label))
 
 
@@ -78,7 +78,7 @@ def is_pictures(dataset: Dataset) -> bool:
     inputs = dataset.inputs
     if isinstance(inputs, Tensor):
         return inputs.ndim == 4
-    return isinstance(inputs, Pictures | SatelliteImages)
+    return isinstance(inputs, Images | SatelliteImages)
 
 
 def digest(*parts: bytes) -> bytes:
@@ -88,7 +88,7 @@ def digest(*parts: bytes) -> bytes:
 
 def _reader(inputs: Any, ids: Sequence[str]) -> Callable[[int], Fingerprint]:
     """Return what makes the fingerprint of a row."""
-    if isinstance(inputs, Pictures):
+    if isinstance(inputs, Images):
         return lambda row: _of_file(inputs, row)
     if isinstance(inputs, SatelliteImages):
         return lambda row: _of_satellite(inputs, row, ids[row])
@@ -102,7 +102,7 @@ def _reader(inputs: Any, ids: Sequence[str]) -> Callable[[int], Fingerprint]:
     return lambda row: Fingerprint(digest(*map(_bytes, inputs[row].values())))
 
 
-def _of_file(pictures: Pictures, row: int) -> Fingerprint:
+def _of_file(pictures: Images, row: int) -> Fingerprint:
     try:
         with pictures.opened(row) as image:
             mode = image.mode

@@ -1,5 +1,6 @@
 """Data sets of the Hugging Face library ``datasets``, which is imported only where one is given."""
 
+import copy
 import io
 from collections.abc import Mapping
 from importlib import import_module
@@ -7,9 +8,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from okapi.config import ColumnSettings, ImageSettings, names_of
-from okapi.data.images import Pictures
+from okapi.data.images import Images
 from okapi.data.io import TableError, check_names
 from okapi.data.table_dataset import Inputs, TableRows, check_features, label_columns
 from okapi.data.text import Texts
@@ -31,7 +33,7 @@ def hugging_face_dataset(
     data : datasets.Dataset, or mapping of str to such, as datasets.DatasetDict is
         The parts of a mapping are splits and are called so, unless ``split_names`` has another name for them.
     settings : ColumnSettings
-        Which column is what. A column of pictures is one of ``datasets.Image``; a column of ``ClassLabel`` is read by
+        Which column is what. A column of images is one of ``datasets.Image``; a column of ``ClassLabel`` is read by
         the names of its classes.
     split_names : mapping of str to str, optional
         Their name of a split and ours, such as ``{"validation": "ood_val"}``; only for a mapping.
@@ -43,7 +45,7 @@ def hugging_face_dataset(
     >>> dataset = hugging_face_dataset(load_dataset("flwrlabs/pacs", split="train"), columns)  # doctest: +SKIP
     """
     if settings.cache is not None:
-        raise ValueError("cache is of pictures in files; the library datasets keeps its own, got one")
+        raise ValueError("cache is of images in files; the library datasets keeps its own, got one")
     if isinstance(data, Mapping):
         data = _joined(data, settings.split, dict(split_names or {}))
     elif split_names is not None:
@@ -57,8 +59,8 @@ def hugging_face_dataset(
     return rows.dataset(_inputs(data, rows, settings))
 
 
-class HuggingFacePictures(Pictures):
-    """Pictures of a column of ``datasets.Image``, each decoded when it is asked for.
+class HuggingFaceImages(Images):
+    """Images of a column of ``datasets.Image``, each decoded when it is asked for.
 
     Parameters
     ----------
@@ -73,21 +75,27 @@ class HuggingFacePictures(Pictures):
         encoded = import_module("datasets").Image(decode=False)
         self.column = column
         self.data = data.select_columns([column]).cast_column(column, encoded)
-        self.check(settings.verify)
+        self._check_start()
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def only(self, rows: NDArray[np.int64]) -> "HuggingFaceImages":
+        """Return some of the images, (m,)."""
+        chosen = copy.copy(self)
+        chosen.data, chosen.unreadable = self.data.select(rows), {}
+        return chosen
 
     def called(self, row: int) -> str:
         """Return the row and the column."""
         return f"{_SOURCE}: row {row}, column {self.column!r}"
 
     def source(self, row: int) -> str | IO[bytes]:
-        """Return the bytes of a picture, or the path of its file."""
-        picture = self.data[row][self.column]
-        if picture is None:
+        """Return the bytes of an image, or the path of its file."""
+        image = self.data[row][self.column]
+        if image is None:
             raise FileNotFoundError
-        return io.BytesIO(picture["bytes"]) if picture["bytes"] is not None else str(picture["path"])
+        return io.BytesIO(image["bytes"]) if image["bytes"] is not None else str(image["path"])
 
 
 def _joined(parts: Mapping[str, Any], column: str | None, names: Mapping[str, str]) -> Any:
@@ -120,7 +128,7 @@ def _inputs(data: Any, rows: TableRows, settings: ColumnSettings) -> Inputs:
     if settings.text is not None:
         return Texts(rows.texts(settings.text), settings)
     if settings.image is not None:
-        return HuggingFacePictures(data, settings.image, settings)
+        return HuggingFaceImages(data, settings.image, settings)
     columns, names = [], []
     for name in names_of(settings.features):
         values = data.with_format("numpy", columns=[name])[:][name]

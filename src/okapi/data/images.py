@@ -1,13 +1,15 @@
-"""Pictures: decoded when they are asked for, brought to one size, cached on request."""
+"""Images: decoded when they are asked for, brought to one size, cached on request, checked at the start."""
 
-import hashlib
+import copy
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -16,31 +18,34 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from okapi.config import ImageSettings, Verify
-from okapi.data.cache import ArrayCache, in_threads
-from okapi.data.paths import leads_out, missing_files
+from okapi.console import say
+from okapi.data.sample_files import (
+    ArrayCache,
+    ImageError,
+    find_faults,
+    in_threads,
+    key_of,
+    leads_out,
+    missing_files,
+    reject,
+)
+
+if TYPE_CHECKING:  # which knows its inputs
+    from okapi.data.dataset import Dataset
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Pixels: TypeAlias = NDArray[np.uint8] | NDArray[np.uint16]
+_Images = TypeVar("_Images", bound="Images")
 
 _FORMAT = 1  # of the cache: another number where the same files and settings would give other pixels
-_NAMED = 12  # broken pictures that an error names
 _QUICK = 20_000  # so many headers are read before anybody asks what takes so long
 
 
-class ImageError(ValueError):
-    """Pictures that cannot be used; the message names the files."""
+class Images(ABC):
+    """Images of one size and colour, each decoded when it is asked for: item ``row`` is a tensor (C, size, size).
 
-
-def normalisation(settings: ImageSettings) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and the standard deviation by which pixels in [0, 1] are normalised."""
-    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if settings.colour == "rgb" else ((0.0,), (1.0,))
-    return settings.mean or mean, settings.std or std
-
-
-class Pictures(ABC):
-    """Pictures of one size and colour, each decoded when it is asked for: item ``row`` is a tensor (C, size, size).
+    Its numbers are float32 in [0, 1].
 
     Parameters
     ----------
@@ -49,37 +54,40 @@ class Pictures(ABC):
 
     def __init__(self, settings: ImageSettings) -> None:
         self.settings = settings
-        self._mean, self._std = (
-            torch.tensor(part, dtype=torch.float32)[:, None, None] for part in normalisation(settings)
-        )
+        self.unreadable: dict[int, str] = {}  # why, by row
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def called(self, row: int) -> str:
-        """Return the name by which errors call a picture."""
+        """Return the name by which errors call an image."""
 
     @abstractmethod
     def source(self, row: int) -> str | IO[bytes]:
         """Return what Pillow is to open."""
 
+    @abstractmethod
+    def only(self: _Images, rows: NDArray[np.int64]) -> _Images:
+        """Return some of the images, (m,)."""
+
     def __getitem__(self, row: int) -> Tensor:
-        return self.normalised(self.pixels(row))
+        return to_tensor(self.pixels(row))
 
     def pixels(self, row: int) -> Pixels:
-        """Return a picture at training size, (C, size, size), uint8 or, if it has 16 bits, uint16."""
+        """Return an image at training size, (C, size, size), uint8 or, if it has 16 bits, uint16."""
         with self.opened(row) as image:
             return to_pixels(image, self.settings)
 
-    def normalised(self, pixels: Pixels) -> Tensor:
-        """Return pixels as an input, float32."""
-        most = np.iinfo(pixels.dtype).max
-        return (torch.from_numpy(pixels.astype(np.float32) / most) - self._mean) / self._std
+    def description(self) -> dict[str, Any]:
+        """Return what is needed to turn an image file into an input."""
+        settings = self.settings
+        shape = [settings.channels, settings.size, settings.size]
+        return {"kind": "images", "shape": shape, "size": settings.size, "colour": settings.colour, "fit": settings.fit}
 
     @contextmanager
     def opened(self, row: int) -> Iterator[Image.Image]:
-        """Open a picture, not decoded yet; whatever goes wrong then is an ImageError that names it."""
+        """Open an image, not decoded yet; whatever goes wrong then is an ImageError that names it."""
         name = self.called(row)
         try:
             with Image.open(self.source(row)) as image:
@@ -90,35 +98,42 @@ class Pictures(ABC):
         except FileNotFoundError as error:
             raise ImageError(f"{name} does not exist") from error
         except UnidentifiedImageError as error:
-            raise ImageError(f"{name} is no picture that Pillow can read") from error
+            raise ImageError(f"{name} is no image that Pillow can read") from error
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise ImageError(f"{name} {_too_large()}") from error
         except Exception as error:  # Pillow's readers raise almost anything at a broken file
             raise ImageError(f"{name} cannot be decoded: {error or type(error).__name__}") from error
 
-    def check(self, verify: Verify = "pixels") -> None:
-        """Look at every picture, and name those that cannot be used, all at once."""
+    def mode(self, row: int) -> str:
+        """Return what an image's header says of its pixels, such as RGB."""
+        with self.opened(row) as image:
+            _check_mode(image)
+            return str(image.mode)
+
+    def faults(self, verify: Verify) -> dict[int, str]:
+        """Look at every image as ``ImageSettings.verify`` says, and return why some cannot be used, by row."""
         if verify == "exists":
-            return
-
-        def fault(row: int) -> str | None:
-            try:
-                if verify == "pixels":
-                    self.pixels(row)
-                else:
-                    with self.opened(row) as image:
-                        _check_mode(image)
-            except ImageError as error:
-                return str(error)
-            return None
-
+            return {}
         quick = verify == "headers" and len(self) < _QUICK
-        label = None if quick else f"Checking {verify} of pictures"
-        refuse(filter(None, in_threads(fault, len(self), label)), len(self))
+        read = self.mode if verify == "headers" else self.pixels
+        return find_faults(read, len(self), "" if quick else f"Checking {verify} of images")
+
+    def check(self) -> None:
+        """Decode every image, and name those that cannot be used, all at once."""
+        reject(self.faults("pixels"), len(self))
+
+    def _look(self) -> dict[int, str]:
+        return self.faults("pixels" if self.settings.unreadable == "skip" else self.settings.verify)
+
+    def _check_start(self) -> None:
+        """Look at the images as the settings say; those that cannot be used are rejected or noted."""
+        self.unreadable = self._look()
+        if self.settings.unreadable == "error":
+            reject(self.unreadable, len(self))
 
 
-class ImageFiles(Pictures):
-    """Pictures in files of one folder.
+class ImageFiles(Images):
+    """Images in files of one folder.
 
     Parameters
     ----------
@@ -137,83 +152,99 @@ class ImageFiles(Pictures):
             raise ImageError(f"{self.root}: path {out[0]!r} leads out of the folder ({len(out)} such paths)")
         # One array: of a list every worker process would come to own a copy, by counting references to its items.
         self._names = np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
-        self.check("exists")
-        if settings.cache is None:
-            super().check(settings.verify)
-        elif not self._cache.usable():
-            self._build_cache()  # which decodes, and so checks, all of them
+        self._place = np.arange(len(names))  # in the cache
+        self._check_start()
 
     def __len__(self) -> int:
         return len(self._names)
 
     def called(self, row: int) -> str:
-        """Return the path of a picture."""
+        """Return the path of an image."""
         return self.source(row)
 
     def source(self, row: int) -> str:
-        """Return the path of a picture."""
+        """Return the path of an image."""
         return str(self.root / os.fsdecode(self._names[row]))
+
+    def only(self, rows: NDArray[np.int64]) -> "ImageFiles":
+        """Return some of the images, (m,)."""
+        chosen = copy.copy(self)
+        chosen._names, chosen._place, chosen.unreadable = self._names[rows], self._place[rows], {}
+        return chosen
 
     def __getitem__(self, row: int) -> Tensor:
         if self.settings.cache is None:
             return super().__getitem__(row)
-        return self.normalised(self._cache[row])
+        return to_tensor(self._cache[int(self._place[row])])
 
-    def check(self, verify: Verify = "pixels") -> None:
-        """Look at every file, and name those that cannot be used, all at once."""
-        refuse(missing_files(self.root, map(os.fsdecode, self._names)), len(self))
-        super().check(verify)
+    def faults(self, verify: Verify) -> dict[int, str]:
+        """Look at every file as ``ImageSettings.verify`` says, and return why some cannot be used, by row."""
+        missing = missing_files(self.root, [os.fsdecode(name) for name in self._names])
+        if missing and self.settings.unreadable == "error":
+            return missing
+        return super().faults(verify) | missing
+
+    def _look(self) -> dict[int, str]:
+        settings = self.settings
+        if settings.cache is None:
+            return super()._look()
+        if (missing := self.faults("exists")) and settings.unreadable == "error":
+            return missing
+        if not self._cache.usable():
+            self._build_cache()
+        return self._cache.faults()
 
     @cached_property
     def _cache(self) -> ArrayCache:
         settings = self.settings
-        key = hashlib.sha256(repr((_FORMAT, settings.size, settings.fit, settings.colour)).encode())
-        for row, name in enumerate(self._names):
-            found = Path(self.source(row)).stat()
-            key.update(b"%s\0%d\0%d\0" % (name, found.st_size, found.st_mtime_ns))
+        names = [os.fsdecode(name) for name in self._names]
+        key = key_of(self.root, names, _FORMAT, settings.size, settings.fit, settings.colour)
         shape = (len(self), settings.channels, settings.size, settings.size)
-        return ArrayCache(settings.cache or "", f"pictures-{key.hexdigest()[:24]}", shape, ("uint8", "uint16"))
+        return ArrayCache(settings.cache or "", f"images-{key}", shape, ("uint8", "uint16"))
 
     def _build_cache(self) -> None:
-        try:
-            self._fill_cache(_Fill(self, np.uint8))
-        except _DeepError:
-            self._fill_cache(_Fill(self, np.uint16))
+        def is_deep(row: int) -> bool:
+            try:
+                return self.mode(row).startswith("I")
+            except ImageError:
+                return False
 
-    def _fill_cache(self, fill: "_Fill") -> None:
-        what = f"pictures of {self.settings.size} pixels"
-        self._cache.build(fill, fill.dtype.__name__, what, finish=fill.finish)
+        deep = any(list(in_threads(is_deep, len(self))))
+
+        def read(row: int) -> Pixels:
+            pixels = self.pixels(row)
+            # 257 v out of 65,535 is v out of 255, exactly
+            return pixels.astype(np.uint16) * 257 if deep and pixels.dtype == np.uint8 else pixels
+
+        doing = f"Caching images of {self.settings.size} pixels in {self.settings.cache}"
+        self._cache.build(read, "uint16" if deep else "uint8", doing, self.settings.unreadable)
 
 
-class _DeepError(Exception):
-    """A picture of 16 bits among those that were thought to have 8."""
-
-
-class _Fill:
-    """Gives a cache its pixels; pictures that are broken are named when all were looked at."""
-
-    def __init__(self, files: ImageFiles, dtype: type[np.uint8] | type[np.uint16]) -> None:
-        self.files, self.dtype = files, dtype
-        self.faults: list[str] = []
-
-    def __call__(self, row: int) -> NDArray[Any]:
-        try:
-            pixels = self.files.pixels(row)
-        except ImageError as error:
-            self.faults.append(str(error))
-            return np.zeros(1, dtype=self.dtype)
-        if pixels.dtype == self.dtype:
-            return pixels
-        if self.dtype == np.uint8:
-            raise _DeepError
-        return pixels.astype(np.uint16) * 257  # 257 v out of 65,535 is v out of 255, exactly
-
-    def finish(self) -> None:
-        refuse(sorted(self.faults), len(self.files))
+def without_unreadable(dataset: "Dataset") -> "Dataset":
+    """Return a data set without the images that its inputs have found unreadable; how many is said, by split."""
+    inputs: Any = dataset.inputs
+    faults: dict[int, str] = getattr(inputs, "unreadable", {})
+    if not faults:
+        return dataset
+    split = np.asarray(dataset.split)
+    counts = ", ".join(f"{count:,} of {name}" for name, count in Counter(split[list(faults)].tolist()).items())
+    first = faults[min(faults)]
+    say(f"{len(faults):,} of {len(dataset):,} images cannot be read and are left out: {counts}. The first: {first}")
+    kept = np.setdiff1d(np.arange(len(dataset)), list(faults))
+    rows = torch.from_numpy(kept)
+    return replace(
+        dataset,
+        inputs=inputs.only(kept),
+        target=dataset.target[rows],
+        domain=dataset.domain[rows],
+        split=split[kept],
+        ids=[dataset.ids[row] for row in kept.tolist()],
+        groups=None if dataset.groups is None else dataset.groups[rows],
+    )
 
 
 def to_pixels(image: Image.Image, settings: ImageSettings) -> Pixels:
-    """Return an open picture at training size, (C, size, size), uint8 or, if it has 16 bits, uint16."""
+    """Return an open image at training size, (C, size, size), uint8 or, if it has 16 bits, uint16."""
     _check_mode(image)
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
@@ -225,13 +256,9 @@ def to_pixels(image: Image.Image, settings: ImageSettings) -> Pixels:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels[None])
 
 
-def refuse(faults: Iterable[str], total: int) -> None:
-    """Raise an ImageError that says how many pictures cannot be used, and why the first; none is fine."""
-    sentences = list(faults)
-    if sentences:
-        more = [f"... and {len(sentences) - _NAMED} more"] if len(sentences) > _NAMED else []
-        lines = "\n  ".join([*sentences[:_NAMED], *more])
-        raise ImageError(f"{len(sentences)} of {total} pictures cannot be used:\n  {lines}")
+def to_tensor(pixels: Pixels) -> Tensor:
+    """Return pixels as an input: float32 in [0, 1]."""
+    return torch.from_numpy(pixels.astype(np.float32) / np.iinfo(pixels.dtype).max)
 
 
 def _check_area(image: Image.Image) -> None:
@@ -263,7 +290,7 @@ def _deep_pixels(image: Image.Image, settings: ImageSettings) -> NDArray[np.uint
 
 
 def _fitted(image: Image.Image, settings: ImageSettings) -> Image.Image:
-    """Return a picture at training size; the kernel of a smaller one is widened, so that nothing flickers."""
+    """Return an image at training size; the kernel of a smaller one is widened, so that nothing flickers."""
     side: Any = min(image.size)
     left, top = ((length - side) / 2 for length in image.size)
     box = (left, top, left + side, top + side) if settings.fit == "crop" else None

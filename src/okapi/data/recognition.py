@@ -16,7 +16,7 @@ from okapi.config import (
     PovertySettings,
     TableSettings,
 )
-from okapi.data.folders import FolderError
+from okapi.data.image_folder import FolderError
 from okapi.data.io import NUMERIC, TableError, TableFile, check_names, fractions, missing, open_table
 from okapi.data.wilds import civilcomments, iwildcam, poverty
 from okapi.messages import listed

@@ -5,7 +5,7 @@ from typing import Any
 
 from okapi.data.arrays import arrays_dataset
 from okapi.data.dataset import Dataset
-from okapi.data.folders import image_folder_dataset
+from okapi.data.image_folder import image_folder_dataset
 from okapi.data.sites import sites_dataset
 from okapi.data.table_dataset import table_dataset
 from okapi.data.wilds.civilcomments import civilcomments_dataset

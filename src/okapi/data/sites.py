@@ -33,8 +33,8 @@ def sites_dataset(settings: SitesSettings | None = None) -> Dataset:
     """Return the built-in data set for training: pictures (n, 1, 32, 32) in [0, 1]; domains are the sites."""
     import torch
 
+    from okapi.data.augment import Compose, Contrast, Erase, Noise, Shift, Views
     from okapi.data.task import Task
-    from okapi.data.views import Compose, Contrast, Erase, Noise, Shift, Views
 
     settings = settings or SitesSettings()
     rolls = _take_pictures(settings)

@@ -1,4 +1,4 @@
-"""Tables as data sets: a row a sample, with columns for its picture, text or features, its target, domain and split."""
+"""Tables as data sets: a row a sample, with columns for its image, text or features, its target, domain and split."""
 
 import os
 from collections.abc import Sequence
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from okapi.config import ColumnSettings, TableSettings, names_of
 from okapi.data.arrays import simple_views
+from okapi.data.augment import image_views
 from okapi.data.dataset import Dataset
-from okapi.data.images import ImageFiles, Pictures, normalisation
+from okapi.data.images import ImageFiles, Images, without_unreadable
 from okapi.data.io import (
     NUMERIC,
     TableError,
@@ -29,14 +30,13 @@ from okapi.data.io import (
     to_numbers,
     to_truth,
 )
-from okapi.data.paths import leads_out
-from okapi.data.picture_views import picture_views
+from okapi.data.sample_files import leads_out
 from okapi.data.splits import SPLITS, Splits, by_column, divide, unseen_classes, warn_of_seen_domains
 from okapi.data.task import Task
 from okapi.data.text import Texts
 from okapi.messages import listed
 
-Inputs: TypeAlias = Tensor | Pictures | Texts
+Inputs: TypeAlias = Tensor | Images | Texts
 
 
 def table_dataset(settings: TableSettings) -> Dataset:
@@ -106,7 +106,7 @@ class TableRows:
         width = 1 if target.ndim == 1 else target.shape[1]
         views = simple_views((settings.train_noise, 0.0), (settings.strong_noise, 0.0))
         if settings.image is not None:
-            views = picture_views(settings, *normalisation(settings))
+            views = image_views(settings, settings.channels)
         dataset = Dataset(
             inputs=inputs,
             target=torch.from_numpy(target),
@@ -118,6 +118,7 @@ class TableRows:
             views=views,
             class_names=class_names,
         )
+        dataset = without_unreadable(dataset)
         try:
             dataset.check()
         except (ValueError, TypeError) as error:
@@ -252,12 +253,12 @@ def check_features(rows: TableRows, X: NDArray[Any], names: Sequence[str]) -> Te
 
 
 def table_inputs(source: TableFile, rows: TableRows, settings: TableSettings) -> Inputs:
-    """Return the texts, the pictures or the features of a table."""
+    """Return the texts, the images or the features of a table."""
     if settings.text is not None:
         return Texts(rows.texts(settings.text), settings)
     if settings.image is not None:
         root = Path(settings.root) if settings.root is not None else source.path.parent
-        return ImageFiles(root, picture_paths(rows, settings.image, root), settings)
+        return ImageFiles(root, image_paths(rows, settings.image, root), settings)
     names = list(names_of(settings.features))
     if unusable := [name for name, kind in source.kinds(names).items() if kind not in NUMERIC]:
         raise TableError(f"{source.path}: column {listed(unusable)} must hold numbers, or lists of them, for features")
@@ -265,7 +266,7 @@ def table_inputs(source: TableFile, rows: TableRows, settings: TableSettings) ->
     return check_features(rows, X, expanded)
 
 
-def picture_paths(rows: TableRows, column: str, root: Path) -> list[str]:
+def image_paths(rows: TableRows, column: str, root: Path) -> list[str]:
     """Return the paths (n,) that a column holds, from the root; one that leads out of it is refused."""
     rows.check_present(column)
     names: list[str] = rows.texts(column).to_pylist()

@@ -14,10 +14,10 @@ from okapi.data.images import ImageFiles
 from okapi.data.io import TableFile
 from okapi.data.registry import build_dataset
 from okapi.data.splits import SeenDomainWarning
-from okapi.data.table_dataset import Inputs, TableRows, picture_paths, read_rows, table_inputs
+from okapi.data.table_dataset import Inputs, TableRows, image_paths, read_rows, table_inputs
 from okapi.data.text import Texts
 
-_UNCHECKED: dict[str, Any] = {"verify": "exists", "cache": None, "tokenizer": ""}
+_UNCHECKED: dict[str, Any] = {"verify": "exists", "unreadable": "error", "cache": None, "tokenizer": ""}
 
 
 def unchecked_dataset(settings: Any) -> Dataset:
@@ -38,14 +38,15 @@ def unchecked_dataset(settings: Any) -> Dataset:
         return build_dataset(settings)
 
 
-class FoundPictures(ImageFiles):
-    """Pictures in files that may be missing or broken: they can be opened, but are no inputs."""
+class FoundImages(ImageFiles):
+    """Images in files that may be missing or broken: they can be opened, but are no inputs."""
 
     def __getitem__(self, row: int) -> Tensor:
         return torch.zeros(0)
 
-    def check(self, verify: Verify = "pixels") -> None:
-        """Do nothing."""
+    def faults(self, verify: Verify) -> dict[int, str]:
+        """Look at nothing."""
+        return {}
 
 
 class FoundTexts(Texts):
@@ -60,5 +61,5 @@ def _as_found(source: TableFile, rows: TableRows, settings: TableSettings) -> In
         return FoundTexts(rows.texts(settings.text), settings)
     if settings.image is not None:
         root = Path(settings.root) if settings.root is not None else source.path.parent
-        return FoundPictures(root, picture_paths(rows, settings.image, root), settings)
+        return FoundImages(root, image_paths(rows, settings.image, root), settings)
     return table_inputs(source, rows, settings)

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from okapi.models.pretrained import adapt_channels
 
 EFFICIENTNET_LITE0 = "efficientnet-lite0"
+MEAN, STD = 127 / 255, 128 / 255
 
 
 class EfficientNetLite0(nn.Module):
     """EfficientNet-Lite0 up to the mean of its features over the image.
 
-    The weights were learnt on pixels of 0 to 255 as (x - 127) / 128; of pixels from 0 to 1 that is a mean of 0.498 and
-    a standard deviation of 0.502.
+    The weights were learnt on pixels of 0 to 255 as (x - 127) / 128: of pixels from 0 to 1 those are ``MEAN`` and
+    ``STD``, by which ``build`` normalises images.
 
     Parameters
     ----------
@@ -41,10 +42,11 @@ class EfficientNetLite0(nn.Module):
             network.load_state_dict(weights)
         network._fc = nn.Identity()
         self.network: Any = network
+        self.normalise: nn.Module = nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return encodings (n, 1280) of images (n, channels, H, W)."""
-        features: Tensor = self.network.extract_features(inputs)
+        features: Tensor = self.network.extract_features(self.normalise(inputs))
         return features.mean((2, 3))
 
 

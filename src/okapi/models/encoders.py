@@ -86,10 +86,11 @@ class SmallCNN(nn.Module):
             nn.Dropout(dropout),
         )
         self.out_features = out_features
+        self.normalise: nn.Module = nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return encodings (n, out_features) of images (n, channels, H, W)."""
-        encoding: Tensor = self.layers(inputs)
+        encoding: Tensor = self.layers(self.normalise(inputs))
         return encoding
 
 

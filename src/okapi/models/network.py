@@ -1,6 +1,6 @@
 """A network: an encoder and a linear head on its encoding."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,30 @@ class Output(NamedTuple):
 
     encoding: Tensor
     prediction: Tensor
+
+
+class Normalise(nn.Module):
+    """Turns pixels in [0, 1] into (pixels - mean) / std, by channel.
+
+    Both are no part of the state: the config has them.
+
+    Parameters
+    ----------
+    mean, std : sequence of float
+        One number for each channel.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return images (n, channels, H, W) normalised."""
+        return (pixels - self.mean) / self.std
 
 
 class Network(nn.Module):

@@ -6,11 +6,14 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from okapi.config import ModelSettings, TextSettings, VisionSettings
-from okapi.models.encoders import cnn_encoder, mlp_encoder
-from okapi.models.network import Network
+from okapi.config import CNNSettings, ModelSettings, TextSettings, VisionSettings
+from okapi.models.efficientnet import EFFICIENTNET_LITE0, MEAN, STD
+from okapi.models.encoders import channels_of, cnn_encoder, mlp_encoder
+from okapi.models.network import Network, Normalise
 from okapi.models.text import text_encoder
 from okapi.models.vision import vision_encoder
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Outputs(Protocol):
@@ -37,7 +40,9 @@ def untrained(settings: ModelSettings) -> ModelSettings:
     return replace(settings, pretrained=None) if isinstance(settings, VisionSettings) else settings
 
 
-def build(settings: ModelSettings, sample_input: Tensor | Mapping[str, Tensor], task: Outputs) -> Network:
+def build(
+    settings: ModelSettings, sample_input: Tensor | Mapping[str, Tensor], task: Outputs, pixels: bool = True
+) -> Network:
     """Return a network with random weights, drawn from torch's generator, or those that the settings name.
 
     Parameters
@@ -47,6 +52,9 @@ def build(settings: ModelSettings, sample_input: Tensor | Mapping[str, Tensor], 
         One sample's input, with no dimension for rows: sizes are taken from it.
     task : Task
         Its ``outputs`` is the width of a prediction.
+    pixels : bool
+        Whether inputs of an image model are pixels in [0, 1], which it normalises by what its backbone was pretrained
+        with. Others are only normalised where the settings have a mean or a standard deviation.
 
     Examples
     --------
@@ -58,4 +66,20 @@ def build(settings: ModelSettings, sample_input: Tensor | Mapping[str, Tensor], 
     [(3, 16), (3, 10)]
     """
     encoder = MODELS[settings.name](settings, sample_input)
+    if isinstance(settings, CNNSettings | VisionSettings):
+        encoder.normalise = _normalise(settings, channels_of(sample_input, settings.name), pixels)
     return Network(encoder, nn.Linear(int(encoder.out_features), task.outputs))  # type: ignore[arg-type]
+
+
+def _normalise(settings: CNNSettings | VisionSettings, channels: int, pixels: bool) -> nn.Module:
+    """Return what normalises images of so many channels as the settings say, or as the backbone was pretrained."""
+    mean, std = channels * (0.0,), channels * (1.0,)
+    if pixels and isinstance(settings, VisionSettings) and settings.backbone == EFFICIENTNET_LITE0:
+        mean, std = channels * (MEAN,), channels * (STD,)
+    elif pixels and channels == 3:
+        mean, std = IMAGENET_MEAN, IMAGENET_STD
+    mean, std = settings.mean or mean, settings.std or std
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != channels:
+            raise ValueError(f"{name} must have one number for each of {channels} channels, got {len(values)}")
+    return Normalise(mean, std) if any(mean) or set(std) != {1.0} else nn.Identity()

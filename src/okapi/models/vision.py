@@ -66,6 +66,7 @@ class VisionBackbone(nn.Module):
         if getattr(architecture, "num_channels", None) is None:
             raise ValueError(f"backbone {name!r} ({architecture.model_type}) takes no images")
         architecture.num_channels = channels
+        self.normalise: nn.Module = nn.Identity()
         self.backbone: nn.Module = make_network("backbone", name, architecture)
         parameters = inspect.signature(self.backbone.forward).parameters
         # Positions are learnt for one size of images; those of any other lie between them.
@@ -79,7 +80,7 @@ class VisionBackbone(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return encodings (n, out_features) of images (n, channels, H, W)."""
-        output = self.backbone(inputs, **self._options)
+        output = self.backbone(self.normalise(inputs), **self._options)
         pooled: Tensor | None = output.get("pooler_output")
         if pooled is None:
             hidden: Tensor = output.last_hidden_state  # (n, d, h, w), or (n, tokens, d)

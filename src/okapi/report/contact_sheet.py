@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from okapi.data.dataset import Dataset
-from okapi.data.images import Pictures
+from okapi.data.images import Images
 from okapi.data.inspection import Inspection
 from okapi.report.page import eight_bit
 from okapi.report.terminal import count
@@ -71,7 +71,7 @@ def pair_sheet(inspection: Inspection, pairs: pd.DataFrame, title: str) -> Image
 
 
 class _Cell(NamedTuple):
-    """Pictures that stand together, one row or two by two, and what stands below the first."""
+    """Images that stand together, one row or two by two, and what stands below the first."""
 
     pictures: list[Image.Image]
     caption: str = ""
@@ -176,7 +176,7 @@ def _paste(sheet: Image.Image, picture: Image.Image, left: int, top: int, side: 
 def picture_reader(dataset: Dataset) -> Callable[[int], Image.Image]:
     """Return what shows a row as an RGB picture, turned as its EXIF data says."""
     inputs: Any = dataset.inputs
-    if isinstance(inputs, Pictures):
+    if isinstance(inputs, Images):
         return lambda row: _of_file(inputs, row)
     if isinstance(inputs, Tensor):
         step = max(1, len(inputs) // 500)
@@ -185,7 +185,7 @@ def picture_reader(dataset: Dataset) -> Callable[[int], Image.Image]:
     return lambda row: _of_bands(inputs[row].numpy())
 
 
-def _of_file(pictures: Pictures, row: int) -> Image.Image:
+def _of_file(pictures: Images, row: int) -> Image.Image:
     with pictures.opened(row) as image:
         return eight_bit(ImageOps.exif_transpose(image))
 

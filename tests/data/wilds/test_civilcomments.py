@@ -10,7 +10,7 @@ from tests.data.small_tokenizer import save_tokenizer
 from tests.data.wilds.tiny import write_civilcomments
 
 from okapi.config import CivilCommentsSettings
-from okapi.data.folders import FolderError
+from okapi.data.image_folder import FolderError
 from okapi.data.io import TableError
 from okapi.data.registry import BUILDERS
 from okapi.data.task import Task

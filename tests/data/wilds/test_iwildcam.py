@@ -9,10 +9,10 @@ import torch
 from tests.data.wilds.tiny import write_iwildcam
 
 from okapi.config import IWildCamSettings
-from okapi.data.folders import FolderError
-from okapi.data.images import ImageError
+from okapi.data.image_folder import FolderError
 from okapi.data.io import TableError
 from okapi.data.registry import BUILDERS
+from okapi.data.sample_files import ImageError
 from okapi.data.task import Task
 from okapi.data.wilds.iwildcam import iwildcam_dataset
 from okapi.evaluation import evaluate
@@ -30,7 +30,7 @@ def settings(root: Path, **changes) -> IWildCamSettings:
 
 
 def test_the_folder_is_read(root):
-    data = BUILDERS["iwildcam"](settings(root, mean=(0.0,) * 3, std=(1.0,) * 3))
+    data = BUILDERS["iwildcam"](settings(root))
     data.check()
     table = pd.read_csv(root / "iwildcam_v2.0" / "metadata.csv")
     assert len(data) == 52
@@ -104,12 +104,12 @@ def test_wrong_metadata_is_named_by_row(root):
 def test_pictures_that_are_missing_or_broken_are_named(root):
     (root / "iwildcam_unlabeled_v1.0" / "images" / "u03.jpg").write_text("nonsense")
     data = iwildcam_dataset(settings(root))
-    with pytest.raises(ImageError, match=r"1 of 52 pictures .*\n  .*u03.jpg is no picture"):
+    with pytest.raises(ImageError, match=r"1 of 52 images .*\n  .*u03.jpg is no image"):
         data.verify()
-    with pytest.raises(ImageError, match=r"1 of 52 pictures .*\n  .*u03.jpg is no picture"):
+    with pytest.raises(ImageError, match=r"1 of 52 images .*\n  .*u03.jpg is no image"):
         iwildcam_dataset(replace(settings(root), verify="headers"))
     (root / "iwildcam_v2.0" / "train" / "11.jpg").unlink()
-    with pytest.raises(ImageError, match=r"1 of 52 pictures .*\n  .*train/11.jpg does not exist"):
+    with pytest.raises(ImageError, match=r"1 of 52 images .*\n  .*train/11.jpg does not exist"):
         iwildcam_dataset(settings(root))
 
 

@@ -10,10 +10,10 @@ from PIL import Image
 from tests.data.wilds.tiny import write_poverty
 
 from okapi.config import PovertySettings
-from okapi.data.folders import FolderError
-from okapi.data.images import ImageError
+from okapi.data.image_folder import FolderError
 from okapi.data.io import TableError
 from okapi.data.registry import BUILDERS
+from okapi.data.sample_files import ImageError
 from okapi.data.task import Task
 from okapi.data.wilds.poverty import COUNTRIES, DOMAINS, FOLDS, SHAPE, SatelliteImages, fold_splits, poverty_dataset
 from okapi.evaluation import evaluate
@@ -132,7 +132,7 @@ def image(root: Path, row: int) -> Path:
 
 def test_images_that_are_missing_or_broken_are_named(root):
     image(root, 2032)
-    with pytest.raises(ImageError, match=r"1 of 2033 pictures .*\n  .*landsat_poverty_img_2032.npz does not exist"):
+    with pytest.raises(ImageError, match=r"1 of 2033 images .*\n  .*landsat_poverty_img_2032.npz does not exist"):
         poverty_dataset(settings(root))
     np.savez(image(root, 7), x=np.zeros((3, 224, 224), dtype=np.float32))
     np.savez(image(root, 8), y=np.zeros((8, 224, 224), dtype=np.float32))
@@ -144,7 +144,7 @@ def test_images_that_are_missing_or_broken_are_named(root):
         2033: lambda: poverty_dataset(settings(root, verify="headers")),
     }
     for count, check in checks.items():
-        with pytest.raises(ImageError, match=f"4 of {count} pictures cannot be used") as caught:
+        with pytest.raises(ImageError, match=f"4 of {count} images cannot be used") as caught:
             check()
         message = str(caught.value)
         assert r"img_7.npz holds float32 of shape (3, 224, 224); floats of shape (8, 224, 224) are wanted" in message

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from okapi.config import ViewSettings
-from okapi.data.views import Affine, Compose, Cutout, Flip
+from okapi.data.augment import Affine, Compose, Cutout, Flip
 from okapi.data.wilds.poverty_views import (
     MEAN,
     STD,

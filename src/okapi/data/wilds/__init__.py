@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from okapi.data.folders import FolderError
+from okapi.data.image_folder import FolderError
 from okapi.data.io import Place, TableError, check_names, open_table, to_numbers
 from okapi.messages import listed
 

@@ -1,4 +1,4 @@
-"""iWildCam of WILDS 2.0: 182 species in pictures of camera traps; a domain is a camera trap."""
+"""iWildCam of WILDS 2.0: 182 species in images of camera traps; a domain is a camera trap."""
 
 import numpy as np
 import pandas as pd
@@ -6,30 +6,30 @@ import torch
 from numpy.typing import NDArray
 
 from okapi.config import IWildCamSettings
+from okapi.data.augment import image_views
 from okapi.data.dataset import Dataset
-from okapi.data.images import ImageFiles, normalisation
+from okapi.data.images import ImageFiles, without_unreadable
 from okapi.data.io import Place, TableError
-from okapi.data.paths import leads_out
-from okapi.data.picture_views import picture_views
+from okapi.data.sample_files import leads_out
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits, whole_numbers
 
-# Folders, columns, splits and what labels of the unlabelled pictures mean: p-lambda/wilds,
+# Folders, columns, splits and what labels of the unlabelled images mean: p-lambda/wilds,
 # wilds/datasets/iwildcam_dataset.py and wilds/datasets/unlabeled/iwildcam_unlabeled_dataset.py.
 LABELLED, UNLABELLED = "iwildcam_v2.0", "iwildcam_unlabeled_v1.0"
 LAYOUT = f"""\
   {LABELLED}/metadata.csv              columns split, filename, y, location_remapped
-  {LABELLED}/train/                    all labelled pictures, by filename
+  {LABELLED}/train/                    all labelled images, by filename
   {UNLABELLED}/metadata.csv    columns uid, y, location_remapped (not needed if unlabelled is false)
-  {UNLABELLED}/images/         all unlabelled pictures, uid.jpg"""
+  {UNLABELLED}/images/         all unlabelled images, uid.jpg"""
 SPLITS = {"train": "train", "id_val": "id_val", "val": "ood_val", "id_test": "id_test", "test": "ood_test"}
 
 
 def iwildcam_dataset(settings: IWildCamSettings) -> Dataset:
     """Return iWildCam with the splits of WILDS: val is ood_val, test is ood_test, extra_unlabeled is unlabelled.
 
-    Unlabelled pictures keep their species where it is known; no algorithm gets to see it. Traps of labelled and of
-    unlabelled pictures are different ones, whatever their numbers.
+    Unlabelled images keep their species where it is known; no algorithm gets to see it. Traps of labelled and of
+    unlabelled images are different ones, whatever their numbers.
     """
     wanted = {LABELLED: ["metadata.csv", "train"]}
     if settings.unlabelled:
@@ -54,7 +54,7 @@ def iwildcam_dataset(settings: IWildCamSettings) -> Dataset:
         rest = np.where((truth >= 0) & settings.fully_labelled, "train", "unlabelled")
         target, split = np.concatenate([target, truth]), np.concatenate([split, rest])
         domain, domain_names = np.concatenate([domain, len(domain_names) + more]), domain_names + more_names
-    return Dataset(
+    dataset = Dataset(
         inputs=ImageFiles(folders[LABELLED].parent, names, settings),
         target=torch.from_numpy(target),
         domain=torch.from_numpy(domain),
@@ -62,12 +62,13 @@ def iwildcam_dataset(settings: IWildCamSettings) -> Dataset:
         task=Task("classification", outputs),
         domain_names=domain_names,
         ids=names,
-        views=picture_views(settings, *normalisation(settings)),
+        views=image_views(settings, settings.channels),
     )
+    return without_unreadable(dataset)
 
 
 def _files(folder: str, values: pd.Series, suffix: str, place: Place) -> list[str]:
-    """Return paths of pictures; one that leads out of its folder, or comes twice, is refused."""
+    """Return paths of images; one that leads out of its folder, or comes twice, is refused."""
     names = present(values, place).astype(str)
     if (twice := names.duplicated().to_numpy()).any():
         row = int(twice.argmax())

@@ -1,9 +1,9 @@
 """PovertyMap of WILDS 2.0: the wealth of villages from satellite images; a domain is a country."""
 
-import hashlib
+import copy
 import zipfile
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from okapi.config import Fold, Pool, PovertySettings, Verify
-from okapi.data.cache import ArrayCache, in_threads
 from okapi.data.dataset import Dataset
-from okapi.data.images import ImageError, refuse
+from okapi.data.images import without_unreadable
 from okapi.data.io import Place, TableError, to_numbers, to_truth
-from okapi.data.paths import missing_files
+from okapi.data.sample_files import ArrayCache, ImageError, find_faults, key_of, missing_files, reject
 from okapi.data.task import Task
 from okapi.data.wilds import find_folders, place_in, present, read_columns
 from okapi.data.wilds.poverty_views import poverty_views
@@ -78,7 +77,7 @@ def poverty_dataset(settings: PovertySettings) -> Dataset:
         more, more_domain = [names[row] for row in again], domain[again]
     groups = np.zeros((len(domain) + len(more), len(GROUPS)), dtype=bool)
     groups[np.arange(len(domain)), urban.astype(int)] = True
-    return Dataset(
+    dataset = Dataset(
         inputs=SatelliteImages(folders[LABELLED].parent, [*names, *more], settings),
         target=torch.from_numpy(np.concatenate([wealth, np.full(len(more), np.nan, dtype=np.float32)])),
         domain=torch.from_numpy(np.concatenate([domain, more_domain])),
@@ -90,6 +89,7 @@ def poverty_dataset(settings: PovertySettings) -> Dataset:
         groups=torch.from_numpy(groups),
         group_names=GROUPS,
     )
+    return without_unreadable(dataset)
 
 
 def fold_splits(country: NDArray[np.str_], fold: Fold) -> NDArray[np.str_]:
@@ -124,13 +124,11 @@ class SatelliteImages:
 
     def __init__(self, root: Path, names: Sequence[str], settings: PovertySettings) -> None:
         self.root, self.settings = root, settings
-        files, self._file = np.unique(np.array(names, dtype=np.bytes_), return_inverse=True)
-        self._files = files
-        refuse(missing_files(root, self._names()), len(files))
-        if settings.cache is None:
-            self._verify(settings.verify)
-        elif not self._cache.usable():
-            self._cache.build(self._read, "float32", "satellite images")
+        self._files, self._file = np.unique(np.array(names, dtype=np.bytes_), return_inverse=True)
+        faults = self._look()
+        if settings.unreadable == "error":
+            reject(faults, len(self._files))
+        self.unreadable = {row: faults[file] for row, file in enumerate(self._file.tolist()) if file in faults}
 
     def __len__(self) -> int:
         return len(self._file)
@@ -142,20 +140,37 @@ class SatelliteImages:
             image[-1] = 0
         return image
 
+    def only(self, rows: NDArray[np.int64]) -> "SatelliteImages":
+        """Return some of the images, (m,)."""
+        chosen = copy.copy(self)
+        chosen._file, chosen.unreadable = self._file[rows], {}
+        return chosen
+
+    def description(self) -> dict[str, Any]:
+        """Return what inputs are: images that are normalised already, not pixels."""
+        return {"kind": "satellite images", "shape": list(SHAPE), "nightlights": self.settings.nightlights}
+
     def check(self) -> None:
         """Read every image through, and name those that are broken, all at once."""
-        self._verify("pixels")
+        reject(self._faults("pixels"), len(self._files))
 
-    def _verify(self, verify: Verify) -> None:
-        def fault(file: int) -> str | None:
-            try:
-                self._read(file, header_only=verify == "headers")
-            except ImageError as error:
-                return str(error)
-            return None
+    def _look(self) -> dict[int, str]:
+        """Look at the files as the settings say, build the cache if there is to be one, and return what is wrong."""
+        settings, missing = self.settings, missing_files(self.root, self._names())
+        if missing and settings.unreadable == "error":
+            return missing
+        if settings.cache is None:
+            return self._faults("pixels" if settings.unreadable == "skip" else settings.verify) | missing
+        if not self._cache.usable():
+            doing = f"Caching satellite images in {settings.cache}"
+            self._cache.build(self._read, "float32", doing, settings.unreadable)
+        return self._cache.faults()
 
-        if verify != "exists":
-            refuse(filter(None, in_threads(fault, len(self._files), "Checking satellite images")), len(self._files))
+    def _faults(self, verify: Verify) -> dict[int, str]:
+        if verify == "exists":
+            return {}
+        read = partial(self._read, header_only=verify == "headers")
+        return find_faults(read, len(self._files), f"Checking {verify} of satellite images")
 
     def _read(self, file: int, header_only: bool = False) -> NDArray[np.float32]:
         path = self.root / self._files[file].decode()
@@ -181,12 +196,8 @@ class SatelliteImages:
 
     @cached_property
     def _cache(self) -> ArrayCache:
-        key = hashlib.sha256()
-        for name in self._names():
-            found = (self.root / name).stat()
-            key.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
-        shape = (len(self._files), *SHAPE)
-        return ArrayCache(self.settings.cache or "", f"satellite-{key.hexdigest()[:24]}", shape, ("float32",))
+        key, shape = key_of(self.root, self._names()), (len(self._files), *SHAPE)
+        return ArrayCache(self.settings.cache or "", f"satellite-{key}", shape, ("float32",))
 
 
 def _countries(values: pd.Series, place: Place) -> NDArray[np.int64]:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from okapi.config import ViewSettings
-from okapi.data.picture_views import choose_views
-from okapi.data.views import Affine, Compose, Cutout, Flip, Views
+from okapi.data.augment import Affine, Compose, Cutout, Flip, Views, choose_views
 
 # Bounds, order and that Cutout paints 0, the mean: p-lambda/wilds, examples/transforms.py; mean and standard deviation
 # of the bands' reflectance: wilds/datasets/poverty_dataset.py. There the jittered bands are left as reflectance, a

@@ -13,17 +13,15 @@ from scipy.ndimage import convolve
 from tests.data.wilds.tiny import write_iwildcam
 
 from okapi.config import ImageFolderSettings, ImageSettings, IWildCamSettings, TableSettings, ViewSettings
+from okapi.data.augment import POOL, Compose, Cutout, Flip, RandAugment, image_views, to_image, to_input
 from okapi.data.batches import Batches, batch_loader, view_generators
-from okapi.data.folders import image_folder_dataset
-from okapi.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageFiles, normalisation
-from okapi.data.picture_views import POOL, RandAugment, picture_views, to_image, to_input
+from okapi.data.image_folder import image_folder_dataset
+from okapi.data.images import ImageFiles
 from okapi.data.sampling import Stream
 from okapi.data.table_dataset import table_dataset
-from okapi.data.views import Compose, Cutout, Flip
 from okapi.data.wilds.iwildcam import iwildcam_dataset
 
 SIZE = 32
-MEAN, STD = (torch.tensor(values)[:, None, None] for values in (IMAGENET_MEAN, IMAGENET_STD))
 STRENGTHS = (0.0, 0.1, 0.5, 0.77, 1.0)  # within the bounds of an operation
 # Python warns of forking while other libraries' threads run; workers of a loader use none of them.
 forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -150,25 +148,25 @@ def test_a_grey_picture_is_distorted_as_one_of_equal_channels_is(chosen):
 
 
 def as_input(pixels: np.ndarray) -> torch.Tensor:
-    return (torch.from_numpy(pixels.transpose(2, 0, 1).astype(np.float32) / 255) - MEAN) / STD
+    return torch.from_numpy(pixels.transpose(2, 0, 1).astype(np.float32) / 255)
 
 
 @given(st.integers(0, 2**32))
 def test_pixels_go_to_a_picture_and_back_to_the_bit(seed: int):
     pixels = np.random.default_rng(seed).integers(0, 256, (8, 9, 3), dtype=np.uint8)
     sample = as_input(pixels)
-    image = to_image(sample, MEAN, STD)
+    image = to_image(sample)
     assert np.array_equal(np.asarray(image), pixels)
-    assert torch.equal(to_input(image, MEAN, STD), sample)
-    assert torch.equal(RandAugment(IMAGENET_MEAN, IMAGENET_STD, 0)(sample, np.random.default_rng(seed)), sample)
+    assert torch.equal(to_input(image), sample)
+    assert torch.equal(RandAugment(0)(sample, np.random.default_rng(seed)), sample)
 
 
 @pytest.mark.parametrize("chosen", POOL, ids=lambda chosen: chosen.name)
 def test_operations_see_pixels_and_not_what_was_made_of_them(chosen, monkeypatch):
-    monkeypatch.setattr("okapi.data.picture_views.POOL", (chosen,))
+    monkeypatch.setattr("okapi.data.augment.POOL", (chosen,))
     strength = np.random.default_rng(1)
     strength.integers(1, size=1)
-    once = RandAugment(IMAGENET_MEAN, IMAGENET_STD, 1)(as_input(PIXELS), np.random.default_rng(1))
+    once = RandAugment(1)(as_input(PIXELS), np.random.default_rng(1))
     wanted = chosen.apply(Image.fromarray(PIXELS), strength.uniform(chosen.least, chosen.most))
     assert torch.equal(once, as_input(np.asarray(wanted)))
 
@@ -179,9 +177,9 @@ def test_every_operation_is_drawn_as_often_as_any_other():
         chosen._replace(apply=lambda image, _, name=chosen.name: names.append(name) or image) for chosen in POOL
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("okapi.data.picture_views.POOL", spies)
+        patch.setattr("okapi.data.augment.POOL", spies)
         for seed in range(2000):
-            RandAugment(IMAGENET_MEAN, IMAGENET_STD)(as_input(PIXELS[:2, :2]), np.random.default_rng(seed))
+            RandAugment()(as_input(PIXELS[:2, :2]), np.random.default_rng(seed))
     counts = pd.Series(names).value_counts()
     assert counts.sum() == 4000
     assert set(counts.index) == {chosen.name for chosen in POOL}
@@ -193,7 +191,7 @@ def test_every_operation_is_drawn_as_often_as_any_other():
 
 def views_of(colour: str = "rgb", **changes):
     settings = ImageSettings(size=SIZE, colour=colour, **changes)
-    return picture_views(settings, *normalisation(settings))
+    return image_views(settings, settings.channels)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["rgb", "grey"]), st.sampled_from([torch.float32, torch.float64]))
@@ -222,20 +220,15 @@ def test_strong_views_differ_by_seed_step_and_sample():
 def test_strong_views_stay_within_what_pixels_can_be():
     strong = views_of().strong
     views = torch.stack([strong(as_input(PIXELS), np.random.default_rng(seed)) for seed in range(100)])
-    pixels = views * STD + MEAN
-    assert -1e-5 < float(pixels.min()) < 1e-5  # black comes in from the sides
-    assert 0.9 < float(pixels.max()) < 1 + 1e-5
+    assert -1e-5 < float(views.min()) < 1e-5  # black comes in from the sides
+    assert 0.9 < float(views.max()) < 1 + 1e-5
 
 
-def test_cutout_paints_the_colour_of_wilds_whatever_the_units(monkeypatch):
-    monkeypatch.setattr("okapi.data.picture_views.POOL", (operation("identity"),))
-    for changes in ({}, {"mean": (0.1, 0.2, 0.3), "std": (2.0, 3.0, 4.0)}):
-        settings = ImageSettings(size=SIZE, **changes)
-        mean, std = (torch.tensor(values)[:, None, None] for values in normalisation(settings))
-        black = to_input(Image.new("RGB", (SIZE, SIZE)), mean, std)
-        view = picture_views(settings, *normalisation(settings)).strong(black, np.random.default_rng(1))
-        colours = ((view * std + mean) * 255).round().reshape(3, -1).T.unique(dim=0)
-        assert colours.tolist() == [[0, 0, 0], [125, 123, 114]]
+def test_cutout_paints_the_colour_of_wilds(monkeypatch):
+    monkeypatch.setattr("okapi.data.augment.POOL", (operation("identity"),))
+    view = views_of().strong(torch.zeros(3, SIZE, SIZE), np.random.default_rng(1))
+    colours = (view * 255).round().reshape(3, -1).T.unique(dim=0)
+    assert colours.tolist() == [[0, 0, 0], [125, 123, 114]]
     grey_view = views_of("grey").strong(torch.zeros(1, SIZE, SIZE), np.random.default_rng(1))
     assert (255 * grey_view).round().unique().tolist() == [
         0,
@@ -247,7 +240,7 @@ def test_cutout_paints_the_colour_of_wilds_whatever_the_units(monkeypatch):
 @pytest.mark.parametrize("unlabelled", ["none", "weak", "strong"])
 def test_each_pool_gets_the_view_that_was_asked_for(labelled: str, unlabelled: str):
     settings = ViewSettings(labelled_view=labelled, unlabelled_view=unlabelled)
-    views = picture_views(settings, IMAGENET_MEAN, IMAGENET_STD)
+    views = image_views(settings, 3)
     kinds = {None: "none", Flip: "weak", Compose: "strong"}
     assert kinds[type(views.labelled) if views.labelled else None] == labelled
     assert kinds[type(views.unlabelled) if views.unlabelled else None] == unlabelled
@@ -261,9 +254,9 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="unlabelled_view must be one of none, weak, strong, got 1"):
         ViewSettings(unlabelled_view=1)
     with pytest.raises(ValueError, match="operations must be 0 or more, got -1"):
-        RandAugment(IMAGENET_MEAN, IMAGENET_STD, -1)
-    with pytest.raises(ValueError, match=r"a picture \(3, H, W\) is wanted, got a sample of \(8, 4, 4\)"):
-        RandAugment(IMAGENET_MEAN, IMAGENET_STD)(torch.zeros(8, 4, 4), np.random.default_rng(0))
+        RandAugment(-1)
+    with pytest.raises(ValueError, match=r"an image \(3, H, W\) or \(1, H, W\) is wanted, got a sample of \(8, 4, 4\)"):
+        RandAugment()(torch.zeros(8, 4, 4), np.random.default_rng(0))
 
 
 # Data sets of pictures
@@ -279,8 +272,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_reader_of_pictures_has_the_views_of_its_settings(folder, tmp_path):
-    changes = {"size": 8, "mean": (0.5,) * 3, "std": (0.2,) * 3, "labelled_view": "strong", "unlabelled_view": "none"}
-    wanted = picture_views(ViewSettings(labelled_view="strong", unlabelled_view="none"), (0.5,) * 3, (0.2,) * 3)
+    changes = {"size": 8, "labelled_view": "strong", "unlabelled_view": "none"}
+    wanted = image_views(ViewSettings(labelled_view="strong", unlabelled_view="none"), 3)
     folders = image_folder_dataset(ImageFolderSettings(root=str(folder), held_out="b", **changes))
     names = [name for name in folders.ids if name.startswith("a")]
     table = pd.DataFrame({"image": names, "target": [name[2] for name in names], "domain": "a", "split": "train"})
@@ -314,5 +307,5 @@ def test_a_deep_picture_keeps_eight_bits_in_a_strong_view(tmp_path):
     deep = np.linspace(0, 65535, 64).reshape(8, 8).round().astype(np.uint16)
     Image.fromarray(deep).save(tmp_path / "deep.png")
     sample = ImageFiles(tmp_path, ["deep.png"], ImageSettings(size=8, colour="grey"))[0]
-    view = RandAugment((0.0,), (1.0,), 0)(sample, np.random.default_rng(0))
+    view = RandAugment(0)(sample, np.random.default_rng(0))
     assert float((view - sample).abs().max()) <= 0.5 / 255 + 1e-6

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 
 from okapi.config import ImageFolderSettings, names_of
+from okapi.data.augment import image_views
 from okapi.data.dataset import Dataset
-from okapi.data.images import SUFFIXES, ImageFiles, normalisation
-from okapi.data.picture_views import picture_views
+from okapi.data.images import SUFFIXES, ImageFiles, without_unreadable
 from okapi.data.splits import divide, unseen_classes
 from okapi.data.task import Task
 from okapi.messages import listed
 
 LAYOUT = """\
-  domain/class/picture.jpg    a labelled picture; folders in a class are looked into
-  domain/picture.jpg          a picture of no known class, which is unlabelled"""
+  domain/class/image.jpg    a labelled image; folders in a class are looked into
+  domain/image.jpg          an image of no known class, which is unlabelled"""
 
 
 class FolderError(ValueError):
@@ -28,23 +28,23 @@ class FolderError(ValueError):
 def image_folder_dataset(settings: ImageFolderSettings) -> Dataset:
     """Return the data set of an image folder; a sample's id is its path from the root."""
     root = Path(settings.root)
-    found = list(_pictures(root, names_of(settings.domains)))
-    class_names = sorted({picture.label for picture in found if picture.label is not None})
+    files = list(_files(root, names_of(settings.domains)))
+    class_names = sorted({file.label for file in files if file.label is not None})
     if len(class_names) < 2:
         got = listed(class_names) or "none"
         raise FolderError(f"{root} must have two classes or more, got {got}. Wanted:\n{LAYOUT}")
     number = {name: row for row, name in enumerate(class_names)}
-    target = np.array([-1 if picture.label is None else number[picture.label] for picture in found])
-    domain_names, domain = np.unique([picture.domain for picture in found], return_inverse=True)
+    target = np.array([-1 if file.label is None else number[file.label] for file in files])
+    domain_names, domain = np.unique([file.domain for file in files], return_inverse=True)
     split = divide(settings, domain_names[domain], labelled=target >= 0, classes=target)
     if (unseen := unseen_classes(target, split)).any():
         row = int(unseen.argmax())
         raise FolderError(
-            f"{root / found[row].name} is of class {class_names[target[row]]!r} and in {split[row]}, but train has no "
-            f"picture of that class ({int(unseen.sum())} such pictures)"
+            f"{root / files[row].name} is of class {class_names[target[row]]!r} and in {split[row]}, but train has no "
+            f"image of that class ({int(unseen.sum())} such images)"
         )
-    names = [picture.name for picture in found]
-    return Dataset(
+    names = [file.name for file in files]
+    dataset = Dataset(
         inputs=ImageFiles(root, names, settings),
         target=torch.from_numpy(target),
         domain=torch.from_numpy(domain.astype(np.int64)),
@@ -52,19 +52,20 @@ def image_folder_dataset(settings: ImageFolderSettings) -> Dataset:
         task=Task("classification", len(class_names)),
         domain_names=tuple(domain_names.tolist()),
         ids=names,
-        views=picture_views(settings, *normalisation(settings)),
+        views=image_views(settings, settings.channels),
         class_names=tuple(class_names),
     )
+    return without_unreadable(dataset)
 
 
-class _Picture(NamedTuple):
+class _File(NamedTuple):
     domain: str
     label: str | None
     name: str  # path from the root
 
 
-def _pictures(root: Path, domains: tuple[str, ...]) -> Iterator[_Picture]:
-    """Yield the pictures of a folder, in the order of their names."""
+def _files(root: Path, domains: tuple[str, ...]) -> Iterator[_File]:
+    """Yield the images of a folder, in the order of their names."""
     if not root.is_dir():
         raise FolderError(f"{root} {'is not a folder' if root.exists() else 'does not exist'}. Wanted:\n{LAYOUT}")
     folders = [folder.name for folder in _inside(root) if folder.is_dir()]
@@ -73,28 +74,28 @@ def _pictures(root: Path, domains: tuple[str, ...]) -> Iterator[_Picture]:
     if not folders:
         raise FolderError(f"{root} has no folders, one for each domain. Wanted:\n{LAYOUT}")
     for domain in domains or folders:
-        pictures = list(_pictures_of(root, domain))
-        if not pictures:
+        files = list(_files_of(root, domain))
+        if not files:
             suffixes = ", ".join(SUFFIXES)
-            raise FolderError(f"{root / domain} has no pictures ({suffixes}) in folders of classes. Wanted:\n{LAYOUT}")
-        yield from pictures
+            raise FolderError(f"{root / domain} has no images ({suffixes}) in folders of classes. Wanted:\n{LAYOUT}")
+        yield from files
 
 
-def _pictures_of(root: Path, domain: str) -> Iterator[_Picture]:
+def _files_of(root: Path, domain: str) -> Iterator[_File]:
     for entry in _inside(root / domain):
         if not entry.is_dir():
-            if _is_picture(entry.name):
-                yield _Picture(domain, None, f"{domain}/{entry.name}")
+            if _is_image(entry.name):
+                yield _File(domain, None, f"{domain}/{entry.name}")
             continue
         for folder, inner, files in os.walk(entry):
             inner[:] = sorted(name for name in inner if not name.startswith("."))
-            for file in sorted(filter(_is_picture, files)):
-                yield _Picture(domain, entry.name, (Path(folder) / file).relative_to(root).as_posix())
+            for file in sorted(filter(_is_image, files)):
+                yield _File(domain, entry.name, (Path(folder) / file).relative_to(root).as_posix())
 
 
 def _inside(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
 
 
-def _is_picture(name: str) -> bool:
+def _is_image(name: str) -> bool:
     return not name.startswith(".") and name.lower().endswith(SUFFIXES)

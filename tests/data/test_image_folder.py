@@ -9,9 +9,9 @@ from PIL import Image
 
 from okapi.config import ImageFolderSettings
 from okapi.data.batches import Batches, batch_loader
-from okapi.data.folders import FolderError, image_folder_dataset
-from okapi.data.images import ImageError
+from okapi.data.image_folder import FolderError, image_folder_dataset
 from okapi.data.registry import BUILDERS
+from okapi.data.sample_files import ImageError
 from okapi.data.sampling import Stream
 from okapi.data.splits import by_held_out
 from okapi.data.task import Task
@@ -36,7 +36,7 @@ def settings(root: Path, **changes) -> ImageFolderSettings:
 
 
 def test_domains_and_classes_are_folders(root):
-    data = BUILDERS["image_folder"](settings(root, mean=(0.0,) * 3, std=(1.0,) * 3))
+    data = BUILDERS["image_folder"](settings(root))
     data.check()
     assert len(data) == 60
     assert data.domain_names == ("art", "photo", "sketch")
@@ -102,17 +102,17 @@ def test_a_class_that_training_does_not_know_is_named(root):
     (root / "sketch" / "zebra").mkdir()
     for number in range(3):
         Image.new("L", (3, 3)).save(root / "sketch" / "zebra" / f"{number}.png")
-    words = r"sketch/zebra/\d\.png is of class 'zebra' and in ood_test, but train has no picture of that class"
+    words = r"sketch/zebra/\d\.png is of class 'zebra' and in ood_test, but train has no image of that class"
     with pytest.raises(FolderError, match=words):
         image_folder_dataset(settings(root, unlabelled=0.1))
 
 
 def test_broken_pictures_are_named_before_training(root):
     (root / "art" / "cat" / "3.png").write_bytes(b"nothing")
-    with pytest.raises(ImageError, match=r"1 of 60 pictures cannot be used:\n  .*art/cat/3\.png is no picture"):
+    with pytest.raises(ImageError, match=r"1 of 60 images cannot be used:\n  .*art/cat/3\.png is no image"):
         image_folder_dataset(settings(root))
     data = image_folder_dataset(settings(root, verify="exists"))
-    with pytest.raises(ImageError, match=r"1 of 60 pictures"):
+    with pytest.raises(ImageError, match=r"1 of 60 images"):
         data.verify()
 
 
@@ -122,11 +122,11 @@ def test_folders_that_look_otherwise_are_refused(root, tmp_path_factory):
             image_folder_dataset(settings(folder, **changes))
 
     empty = tmp_path_factory.mktemp("empty")
-    refused("no/such does not exist. Wanted:\n  domain/class/picture.jpg", Path("no/such"))
+    refused("no/such does not exist. Wanted:\n  domain/class/image.jpg", Path("no/such"))
     refused("has no folders, one for each domain", empty)
     refused(r"has no folder 'sketsh'; it has 'art', 'photo', 'sketch'", root, domains="sketsh")
     (empty / "harbour" / "dog").mkdir(parents=True)
-    refused(r"harbour has no pictures \(\.jpg, ", empty)
+    refused(r"harbour has no images \(\.jpg, ", empty)
     Image.new("L", (3, 3)).save(empty / "harbour" / "dog" / "0.png")
     refused(r"must have two classes or more, got 'dog'", empty)
     with pytest.raises(ValueError, match=r"held_out must be domains \('art', 'photo', 'sketch'\), got 'clipart'"):
