@@ -18,6 +18,7 @@ from okapi.messages import as_options, did_you_mean
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 DESCRIPTION = "Match samples across domains, and train models that hold up on sites nobody labelled."
+TABLES = ".csv, .tsv, .gz of them, .parquet, .feather, .xlsx or .npz"
 # Parameters that an error message may name, but that no option is called after.
 OTHER_NAMES = {"propensity_scores": "--propensity", "n_jobs": "--jobs"}
 
@@ -293,7 +294,8 @@ def _add_columns(parser: Parser, *, shows_pairs: bool = True) -> None:
     add = parser.add_argument
     passed_on = "no covariate; only passed on to the okapi match that is printed"
     several: dict[str, Any] = {"action": _Values, "metavar": "COLUMN"}
-    add("file", type=Path, metavar="FILE", help=".csv, .csv.gz, .parquet or .npz; one row a sample")
+    add("file", type=Path, metavar="FILE", help=f"{TABLES}; one row a sample")
+    add("--separator", metavar="TEXT", help="what stands between the values of a text file, by default what it seems")
     add("--domain", required=True, metavar="COLUMN", help="where a sample comes from")
     help_ = "covariates; by default every column of numbers or categories without another role"
     add("--columns", **several, help=help_)
@@ -345,11 +347,12 @@ def _diagnose(parser: Parser) -> None:
     )
     add = parser.add_argument
     help_ = (
-        ".csv, .csv.gz, .parquet or .npz of encodings, one row a sample; or a config, .yaml, or a run directory, "
-        "whose splits train and unlabelled are encoded"
+        f"{TABLES} of encodings, one row a sample; or a config, .yaml, or a run directory, whose splits train and "
+        "unlabelled are encoded"
     )
     add("data", type=Path, metavar="DATA", help=help_)
     add("--domain", metavar="COLUMN", help="where a sample comes from")
+    add("--separator", metavar="TEXT", help="what stands between the values of a text file, by default what it seems")
     help_ = "encodings; by default every column of numbers or categories without another role"
     add("--columns", action=_Values, metavar="COLUMN", help=help_)
     add("--target", metavar="COLUMN", help="classes or numbers; may be missing where nobody labelled")
@@ -528,7 +531,7 @@ def _data(parser: Parser) -> None:
     )
     add = parser.add_argument
     several: dict[str, Any] = {"action": _Values}
-    help_ = "a folder of images or of WILDS; .csv, .csv.gz, .parquet or .npz; or a config, .yaml"
+    help_ = f"a folder of images or of WILDS; {TABLES}; or a config, .yaml"
     add("source", type=Path, metavar="FILE_OR_FOLDER", help=help_)
     add("--image", metavar="COLUMN", help="paths of images, from the file's folder or from --root")
     add("--text", metavar="COLUMN", help="texts")

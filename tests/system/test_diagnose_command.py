@@ -57,7 +57,7 @@ def test_a_table_gives_a_verdict_a_file_and_a_page(tmp_path: Path, capsys):
     for reason in (expected.advice, *(f"- {reason}" for reason in expected.reasons)):
         assert f"{reason}\n" in out
     assert "Leaving out rome (2 of 2)" in errors
-    algorithm = yaml.safe_load(out[out.index("algorithm:") : out.index("\nFigures:")])
+    algorithm = yaml.safe_load(out[out.index("algorithm:") : out.index("\nMetrics:")])
     make_config({"data": {"name": "sites"}, "model": {"name": "mlp"}, "training": {"steps": 600}} | algorithm)
     read = json.loads((tmp_path / "d.json").read_text(encoding="utf-8"))
     assert {name: read[name] for name in expected.as_dict()} == json.loads(json.dumps(expected.as_dict()))

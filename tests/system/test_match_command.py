@@ -92,7 +92,7 @@ def test_outcome_caliper_and_a_target_of_numbers(tmp_path, capsys):
     deviation = np.nanstd(frame.cost)
     line = f"{np.nanmean(apart):.4g}, {np.nanmean(apart) / deviation:.2f} standard deviations{known}; "
     assert f"Mean difference of the target in pairs: {line}" in out
-    assert "|difference|   in SD   by chance" in out
+    assert "|difference|  in SD  by chance" in out
     for text in ("outcome caliper 0.1", "target difference", "in deviations by chance"):
         assert text in page
 

@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from okapi.commands.match import match_table
 from okapi.data import read_table
 from okapi.matching import CaliperMatcher
 from okapi.report import match_page, thumbnails
-from okapi.report.matching import match_table, matching_report
+from okapi.report.matching import matching_report
 
 pytestmark = pytest.mark.browser
 

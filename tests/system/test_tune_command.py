@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from okapi.cli import main
+from okapi.commands.tune import MOST_ROWS
 from okapi.matching.diagnostics.tuning import tune
-from okapi.report.tuning import print_tuning
+from okapi.report.tuning import tuning_table
 
 GRID = {
     "fixed_caliper": [None, 0.95],
@@ -43,7 +44,7 @@ def printed(samples: pd.DataFrame, grid: dict, width: int = 80) -> list[str]:
     tuning = tune(samples[["age", "dose"]], samples.site, **grid, outcome=samples.risk)
     console = Console(width=width, color_system=None, highlight=False)
     with console.capture() as capture:
-        print_tuning(console, tuning)
+        tuning_table(tuning).print(console, MOST_ROWS)
     return capture.get().splitlines()
 
 
