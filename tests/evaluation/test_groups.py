@@ -13,8 +13,6 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
 
 from okapi.data.task import Task
 from okapi.evaluation import (
-    demographic_parity_gap,
-    equal_opportunity_gap,
     evaluate,
     fairness,
     group_table,
@@ -193,6 +191,13 @@ def test_what_cannot_be_grouped():
 # Fairness
 
 
+def gaps(prediction, target, group, names="ab", positive=None, classes=2) -> tuple[float, float]:
+    """Return both gaps of predicted classes, NaN where there is none."""
+    task, logits = Task("classification", classes), np.eye(classes)[np.asarray(prediction)]
+    both = fairness(task, logits, target, group, list(names), positive=positive)
+    return both.get("demographic_parity_gap", math.nan), both.get("equal_opportunity_gap", math.nan)
+
+
 @given(st.integers(1, 40), st.integers(1, 4), SEEDS)
 def test_gaps_are_the_largest_over_pairs_of_groups(rows: int, count: int, seed: int):
     rng = np.random.default_rng(seed)
@@ -200,36 +205,27 @@ def test_gaps_are_the_largest_over_pairs_of_groups(rows: int, count: int, seed: 
     groups = rng.random((rows, count)) < 0.5
     rates = [prediction[here].mean() for here in groups.T if here.any()]
     true = [prediction[here & (target == 1)].mean() for here in groups.T if (here & (target == 1)).any()]
-    for gap, by in (
-        (demographic_parity_gap(prediction, groups), rates),
-        (equal_opportunity_gap(prediction, target, groups), true),
-    ):
-        if len(by) < 2:
-            assert math.isnan(gap)
-        else:
-            assert gap == pytest.approx(max(abs(a - b) for a, b in combinations(by, 2)))
+    wanted = [max((abs(a - b) for a, b in combinations(by, 2)), default=math.nan) for by in (rates, true)]
+    assert gaps(prediction, target, groups, "abcd"[:count]) == pytest.approx(wanted, nan_ok=True)
 
 
 def test_closed_forms_of_gaps():
     prediction, target, group = [1, 1, 0, 0, 1, 0], [1, 0, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1]
-    assert demographic_parity_gap(prediction, group) == pytest.approx(2 / 3 - 1 / 3)
-    assert demographic_parity_gap(prediction, group, positive=0) == pytest.approx(1 / 3)  # of two classes the same
-    assert equal_opportunity_gap(prediction, target, group) == 0  # one of two in each
-    assert equal_opportunity_gap(target, target, group) == 0  # a perfect model gives equal opportunity
-    assert demographic_parity_gap([2, 0, 1, 1], [0, 0, 1, 1], positive=2) == 0.5
-    assert math.isnan(demographic_parity_gap([1, 0], [0, 0]))  # a single group
-    assert math.isnan(equal_opportunity_gap([1, 0], [1, 0], [0, 1]))  # the second has no positive sample
+    assert gaps(prediction, target, group) == pytest.approx((2 / 3 - 1 / 3, 0))  # one of two positive in each
+    assert gaps(prediction, target, group, positive=0)[0] == pytest.approx(1 / 3)  # of two classes the same
+    assert gaps(target, target, group)[1] == 0  # a perfect model gives equal opportunity
+    assert gaps([2, 0, 1, 1], [0, 1, 1, 2], [0, 0, 1, 1], positive=2, classes=3)[0] == 0.5
+    assert all(map(math.isnan, gaps([1, 0], [0, 0], [0, 0])))  # a single group
+    assert math.isnan(gaps([1, 0], [1, 0], [0, 1])[1])  # the second has no positive sample
 
 
-def test_fairness_is_of_two_classes_and_has_no_gap_of_one_group():
-    logits, target, group = np.eye(2)[[1, 0, 1, 1]], [1, 1, 0, 0], [0, 0, 1, 1]
-    both = fairness(Task("classification", 2), logits, target, group, ["a", "b"])
-    assert both == {"demographic_parity_gap": 0.5}  # no positive sample in b: no true positive rate
-    assert fairness(Task("classification", 2), logits, target, [0] * 4, ["a"]) == {}
+def test_fairness_needs_a_positive_class():
+    target, group = [1, 1, 0, 0], [0, 0, 1, 1]
     assert fairness(Task("classification", 3), np.eye(3)[[0, 1, 2, 0]], target, group, ["a", "b"]) == {}
+    assert fairness(Task("multilabel", 2), np.eye(2)[[0, 1]], np.eye(2), [0, 1], ["a", "b"]) == {}
     assert fairness(NUMBERS, [1.0, 2.0], [1.0, 2.0], [0, 1], ["a", "b"]) == {}
     with pytest.raises(ValueError, match="group must have a row for each of the 2 targets, got 1"):
-        demographic_parity_gap([1, 0], [0])
+        gaps([1, 0], [1, 0], [0])
 
 
 # WILDS' own metrics, where the package can be imported

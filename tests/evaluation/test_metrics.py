@@ -112,31 +112,16 @@ def test_ece_is_its_definition_written_out(seed: int, rows: int, classes: int, b
     assert reliability(probability, target, bins=bins).n.sum() == rows  # every sample once
 
 
-@pytest.mark.parametrize("binning", ["equal_width", "equal_mass"])
-def test_closed_forms_of_ece(binning: str):
+def test_closed_forms_of_ece():
     sure = np.array([[0.8, 0.2]] * 10)
-    assert ece(sure, [0] * 8 + [1] * 2, binning=binning) == pytest.approx(0)  # right as often as it says
-    assert ece(sure, [1] * 10, binning=binning) == pytest.approx(0.8)
-    assert ece(np.eye(2)[[0, 1, 1]], [0, 1, 1], binning=binning) == 0
-    assert ece([[0.5, 0.5]], [1], binning=binning) == pytest.approx(0.5)  # of equally likely classes the first
+    assert ece(sure, [0] * 8 + [1] * 2) == pytest.approx(0)  # right as often as it says
+    assert ece(sure, [1] * 10) == pytest.approx(0.8)
+    assert ece(np.eye(2)[[0, 1, 1]], [0, 1, 1]) == 0
+    assert ece([[0.5, 0.5]], [1]) == pytest.approx(0.5)  # of equally likely classes the first
 
 
 def test_a_confidence_at_an_edge_belongs_to_the_bin_below():
     assert reliability([[0.5, 0.5], [0.51, 0.49]], [0, 0], bins=2).bin.tolist() == [0, 1]
-
-
-@given(SEEDS, st.integers(1, 60), st.integers(1, 15))
-def test_bins_of_equal_mass_hold_alike_and_never_part_equals(seed: int, rows: int, bins: int):
-    probability, target = drawn(seed, rows, 3)
-    table = reliability(probability, target, bins=bins, binning="equal_mass")
-    if rows % bins == 0:
-        assert table.n.tolist() == [rows // bins] * bins
-    assert table.n.max() <= -(-rows // bins)
-    order = np.random.default_rng(seed).permutation(rows)
-    twice = np.concatenate([order, order])
-    again = ece(probability[twice], target[twice], bins=bins, binning="equal_mass")
-    twice.sort()
-    assert again == pytest.approx(ece(probability[twice], target[twice], bins=bins, binning="equal_mass"))
 
 
 # Numbers
@@ -211,7 +196,6 @@ REJECTED = {
     "in row 0": lambda: auroc([[math.nan, 0.5]], [0]),
     r"probability must be \(n, C\)": lambda: ece([0.5, 0.6], [0, 1]),
     "bins must be at least 1, got 0": lambda: ece([[1.0, 0.0]], [0], bins=0),
-    "one of equal_width, equal_mass, got 'log'": lambda: ece([[1.0, 0.0]], [0], binning="log"),
 }
 
 

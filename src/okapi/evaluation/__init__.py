@@ -4,8 +4,6 @@
 """
 
 from okapi.evaluation.groups import (
-    demographic_parity_gap,
-    equal_opportunity_gap,
     evaluate,
     fairness,
     group_table,
@@ -32,9 +30,7 @@ __all__ = [
     "SUFFIXES",
     "Selector",
     "decide",
-    "demographic_parity_gap",
     "ece",
-    "equal_opportunity_gap",
     "evaluate",
     "fairness",
     "group_table",

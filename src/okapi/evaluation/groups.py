@@ -126,64 +126,30 @@ def never_predicted(task: Task, prediction: Values, target: Values) -> list[int]
     return np.flatnonzero(truth.any(axis=0) & ~decided.any(axis=0)).tolist()
 
 
-# Fairness: how far groups are apart, where they are a protected characteristic
+def fairness(
+    task: Task, prediction: Values, target: Values, group: Values, names: Sequence[str], *, positive: int | None = None
+) -> dict[str, float]:
+    """Return how far groups are apart, where they are a protected characteristic; parameters as of ``group_table``.
 
-
-def demographic_parity_gap(prediction: Values, group: Values, *, positive: int = 1) -> float:
-    """Return the largest difference, over pairs of groups a and b, of ``P(predicted | a)`` and ``P(predicted | b)``.
-
-    "Predicted" is that the class is ``positive``. With fewer than two groups it is NaN. (Feldman et al., 2015)
-
-    Parameters
-    ----------
-    prediction : array (n,)
-        Predicted classes.
-    group : array (n,), numbers from 0; or (n, G), bool, which may overlap
-    positive : int
-        The class whose prediction is the favourable, or the harmful, outcome.
+    ``demographic_parity_gap`` is the largest difference, over pairs of groups, of the share that is predicted positive
+    (Feldman et al., 2015); ``equal_opportunity_gap`` is the same among samples whose target is positive (Hardt, Price &
+    Srebro, 2016). A gap that fewer than two groups have is absent. The positive class is 1 of two by default; without
+    one, and in other tasks, there is no gap.
 
     Examples
     --------
-    >>> demographic_parity_gap([1, 0, 1, 1], [0, 0, 1, 1])
-    0.5
+    >>> logits = [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    >>> fairness(Task("classification", 2), logits, [1, 1, 1, 0], [0, 0, 1, 1], ["rome", "oslo"])
+    {'demographic_parity_gap': 0.5, 'equal_opportunity_gap': 0.5}
     """
-    return _gap(prediction, group, positive, np.ones(len(as_array(prediction)), dtype=bool))
-
-
-def equal_opportunity_gap(prediction: Values, target: Values, group: Values, *, positive: int = 1) -> float:
-    """Return the largest difference, over pairs of groups, of ``P(predicted | a, target is positive)``.
-
-    That is the true positive rate of each group, the greatest less the least; a group without a positive sample has
-    none. With fewer than two groups it is NaN. (Hardt, Price & Srebro, 2016)
-
-    Parameters
-    ----------
-    prediction, target : array (n,)
-        Classes.
-    group : array (n,), numbers from 0; or (n, G), bool, which may overlap
-    positive : int
-
-    Examples
-    --------
-    >>> equal_opportunity_gap([1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1])
-    0.5
-    """
-    return _gap(prediction, group, positive, as_array(target) == positive)
-
-
-def fairness(task: Task, prediction: Values, target: Values, group: Values, names: Sequence[str]) -> dict[str, float]:
-    """Return both gaps by name, for class 1 of two; nothing of other tasks, and no gap that fewer than two groups have.
-
-    Parameters as of ``group_table``.
-    """
-    if task.kind != "classification" or task.outputs != 2:
+    positive = 1 if positive is None and task.outputs == 2 else positive
+    if task.kind != "classification" or positive is None:
         return {}
-    decided, member = decide(task, prediction), _membership(group, len(names), len(as_array(target)), "group")
-    gaps = {
-        "demographic_parity_gap": demographic_parity_gap(decided, member),
-        "equal_opportunity_gap": equal_opportunity_gap(decided, target, member),
-    }
-    return {name: gap for name, gap in gaps.items() if not np.isnan(gap)}
+    predicted, truth = decide(task, prediction) == positive, as_array(target)
+    member = _membership(group, len(names), len(truth), "group")
+    counted = {"demographic_parity_gap": member, "equal_opportunity_gap": member & (truth == positive)[:, None]}
+    rates = {name: [predicted[rows].mean() for rows in groups.T if rows.any()] for name, groups in counted.items()}
+    return {name: float(np.ptp(of_groups)) for name, of_groups in rates.items() if len(of_groups) > 1}
 
 
 class _Group(NamedTuple):
@@ -233,12 +199,3 @@ def _membership(group: Values, count: int, rows: int, called: str) -> NDArray[np
     if rows and (values.min() < 0 or values.max() >= count):
         raise ValueError(f"{called} must be from 0 to {count - 1}, got {values.min():g} to {values.max():g}")
     return np.asarray(values[:, None] == np.arange(count))
-
-
-def _gap(prediction: Values, group: Values, positive: int, counted: NDArray[np.bool_]) -> float:
-    """Return the range, over groups, of the share of counted samples whose prediction is positive."""
-    predicted, values = as_array(prediction) == positive, as_array(group)
-    count = values.shape[1] if values.ndim == 2 else int(values.max(initial=-1)) + 1
-    member = _membership(values, count, len(predicted), "group") & counted[:, None]
-    rates = [predicted[rows].mean() for rows in member.T if rows.any()]
-    return float(np.ptp(rates)) if len(rates) > 1 else float("nan")

@@ -6,7 +6,7 @@ targets leave undefined is NaN, without a warning.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,6 @@ from okapi.data.task import Task
 
 Values: TypeAlias = Tensor | ArrayLike
 Floats: TypeAlias = NDArray[np.float64]
-Binning: TypeAlias = Literal["equal_width", "equal_mass"]
 BINS = 15
 
 
@@ -115,24 +114,12 @@ def balanced_accuracy(prediction: Values, target: Values) -> float:
 
 
 def sensitivity(prediction: Values, target: Values) -> float:
-    """Return the share of samples of class 1 that are predicted so; NaN where there is none.
-
-    Examples
-    --------
-    >>> sensitivity([1, 0, 1, 1], [1, 1, 0, 0])
-    0.5
-    """
+    """Return the share of samples of class 1 that are predicted so; NaN where there is none."""
     return _recall(prediction, target, 1)
 
 
 def specificity(prediction: Values, target: Values) -> float:
-    """Return the share of samples of class 0 that are predicted so; NaN where there is none.
-
-    Examples
-    --------
-    >>> specificity([1, 0, 1, 1], [1, 1, 0, 0])
-    0.0
-    """
+    """Return the share of samples of class 0 that are predicted so; NaN where there is none."""
     return _recall(prediction, target, 0)
 
 
@@ -166,9 +153,7 @@ def log_loss(probability: Values, target: Values) -> float:
     return float(sklearn_metrics.log_loss(truth, given, labels=np.arange(given.shape[1])))
 
 
-def reliability(
-    probability: Values, target: Values, *, bins: int = BINS, binning: Binning = "equal_width"
-) -> pd.DataFrame:
+def reliability(probability: Values, target: Values, *, bins: int = BINS) -> pd.DataFrame:
     """Return how often a classifier is right where it is so and so confident: what a reliability diagram shows.
 
     A sample's confidence is the greatest of its probabilities (top-label), and it counts as right if that class is its
@@ -180,10 +165,7 @@ def reliability(
         Of each class; rows sum to 1.
     target : array (n,), whole numbers
     bins : int
-    binning : {"equal_width", "equal_mass"}
-        ``equal_width``: bin ``b`` of ``1 .. bins`` is ``((b - 1) / bins, b / bins]``, as Guo et al. (2017) have it.
-        ``equal_mass``, adaptive: bins end at quantiles of the confidences, so that they hold about as many samples each
-        (Nixon et al., 2019); equal confidences are never parted.
+        Bin ``b`` of ``1 .. bins`` is ``((b - 1) / bins, b / bins]``.
 
     Returns
     -------
@@ -192,13 +174,9 @@ def reliability(
     """
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
-    if binning not in get_args(Binning):
-        raise ValueError(f"binning must be one of {', '.join(get_args(Binning))}, got {binning!r}")
     given, truth = _distribution(probability, target)
     samples = pd.DataFrame({"confidence": given.max(axis=1), "accuracy": given.argmax(axis=1) == truth})
     edges = np.arange(1, bins) / bins
-    if binning == "equal_mass":
-        edges = np.quantile(samples.confidence, edges, method="inverted_cdf")
     number = pd.Series(np.searchsorted(edges, samples.confidence, side="left"), name="bin")  # an edge: the bin below
     by_bin = samples.groupby(number)
     table = by_bin.mean()
@@ -206,21 +184,17 @@ def reliability(
     return table.reset_index()
 
 
-def ece(probability: Values, target: Values, *, bins: int = BINS, binning: Binning = "equal_width") -> float:
+def ece(probability: Values, target: Values, *, bins: int = BINS) -> float:
     """Return the expected calibration error: ``sum_b n_b / n * |accuracy_b - confidence_b|``; 0 is perfect.
 
-    Bins, confidences and parameters are those of ``reliability``.
-
-    References
-    ----------
-    Guo, Pleiss, Sun & Weinberger (2017), On calibration of modern neural networks.
+    Bins, confidences and parameters are those of ``reliability``. (Guo, Pleiss, Sun & Weinberger, 2017)
 
     Examples
     --------
     >>> round(ece([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], [0, 1, 1]), 6)  # a third each: 0.1 + 0.8 + 0.3
     0.4
     """
-    table = reliability(probability, target, bins=bins, binning=binning)
+    table = reliability(probability, target, bins=bins)
     return float(np.average((table.accuracy - table.confidence).abs(), weights=table.n))
 
 

@@ -10,7 +10,7 @@ from okapi.data.task import Task
 from okapi.evaluation import label_free
 from okapi.evaluation.diagnosis.inputs import Samples
 from okapi.evaluation.diagnosis.predictor import Predictor
-from okapi.evaluation.diagnosis.strategies import held_out_scores, match_by_each
+from okapi.evaluation.diagnosis.strategies import match_by_each
 from okapi.evaluation.diagnosis.verdict import LEAST_MATCHED
 from okapi.evaluation.metrics import Floats, accuracy, decide, pearson_r, probabilities
 from okapi.matching import Matches
@@ -42,7 +42,7 @@ def leave_out(samples: Samples, domain: str, k: int) -> tuple[list[dict[str, Any
     truth, labels = samples.target[queries], samples.target[keys]
     predictor = Predictor(task).fit(samples.X[keys], labels)
     outputs = predictor.outputs(samples.X[queries])
-    _, matched = _match(samples, queries, keys, k, outputs)
+    _, matched = match_by_each(samples, queries, keys, outputs, k)
     # What guessing the mean errs by on average: skill is 1 less the error over that, 1 is perfect and 0 no use.
     guessing = max(float(np.abs(truth - labels.mean()).mean()), 1e-12)
     predicted = _rightness(task, decide(task, outputs), truth, guessing)
@@ -69,18 +69,12 @@ def leave_out(samples: Samples, domain: str, k: int) -> tuple[list[dict[str, Any
 def look_at(samples: Samples, domain: str, known: Known | None, k: int) -> Unlabelled:
     """Match an unlabelled domain to all labelled ones; without labels, any domain to all others.
 
-    Parameters
-    ----------
-    samples : Samples
-    domain : str
-    known : Known, optional
-        Predictions of labelled domains that were left out, by which the confidence of the predictor is corrected.
-    k : int
+    The confidence of the predictor is corrected by what is ``known`` of domains that were left out.
     """
     task, queries, keys = samples.task, samples.rows(domain), samples.labelled_but(domain)
     X, labels = samples.X[queries], samples.target[keys]
     outputs = None if task is None else Predictor(task).fit(samples.X[keys], labels).outputs(X)
-    scores, matched = _match(samples, queries, keys, k, outputs)
+    scores, matched = match_by_each(samples, queries, keys, outputs, k)
     side = np.repeat([0, 1], [len(keys), len(queries)])
     shares = [np.histogram(scores[side == number], BINS, (0, 1))[0] / (side == number).sum() for number in (0, 1)]
     edges = np.linspace(0, 1, BINS + 1)
@@ -115,22 +109,6 @@ def vote(task: Task, keys: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(keys.mean(axis=1))
     weight = 1 + np.arange(keys.shape[1])[::-1] / (keys.shape[1] + 1) ** 2
     return np.asarray((np.eye(task.outputs)[keys] * weight[:, None]).sum(axis=1).argmax(axis=1))
-
-
-def _match(
-    samples: Samples, queries: NDArray[np.int64], keys: NDArray[np.int64], k: int, outputs: Floats | None
-) -> tuple[Floats, dict[str, Matches]]:
-    """Return propensities of the keys and then of the queries, and the matches of the queries by each strategy."""
-    task, X = samples.task, samples.X
-    scores = held_out_scores(X[np.concatenate([keys, queries])], np.repeat([0, 1], [len(keys), len(queries)]))
-    if task is None or outputs is None:
-        return scores, match_by_each(X[queries], X[keys], scores, k)
-    labels = samples.target[keys]
-    if task.kind == "regression":
-        outcomes = outputs, labels[:, None]
-    else:
-        outcomes = probabilities(task, outputs), np.eye(task.outputs)[labels]
-    return scores, match_by_each(X[queries], X[keys], scores, k, outcomes=outcomes, kind=task.kind)
 
 
 def _served(matches: Matches, queries: int) -> dict[str, Any]:

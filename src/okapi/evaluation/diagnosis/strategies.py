@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
-from okapi.config import PAPER, Kind, MatchingSettings, PrognosticMatchingSettings
-from okapi.evaluation.metrics import Floats
+from okapi.config import PAPER, MatchingSettings, PrognosticMatchingSettings
+from okapi.evaluation.diagnosis.inputs import Samples
+from okapi.evaluation.metrics import Floats, probabilities
 from okapi.matching import Matches, Propensity, SeparableDomainsWarning
 from okapi.nn import Pool, match
 
@@ -34,7 +35,39 @@ CALLED = {
 FOLDS = 3
 
 
-def held_out_scores(X: NDArray[Any], side: NDArray[np.int64]) -> Floats:
+def match_by_each(
+    samples: Samples, queries: NDArray[np.int64], keys: NDArray[np.int64], outputs: Floats | None, k: int
+) -> tuple[Floats, dict[str, Matches]]:
+    """Return propensities of the keys and then of the queries, and the matches of the queries by each strategy.
+
+    Parameters
+    ----------
+    samples : Samples
+    queries, keys : array (n,) and (m,)
+        Rows.
+    outputs : array (n, outputs), optional
+        Of a predictor, for the queries; without, strategies that need them are absent.
+    k : int
+    """
+    X, task = samples.X, samples.task
+    scores = _held_out_scores(X[np.concatenate([keys, queries])], np.repeat([0, 1], [len(keys), len(queries)]))
+    query = Pool(*map(torch.from_numpy, (X[queries], np.ones(len(queries), np.int64), scores[len(keys) :])))
+    key = Pool(*map(torch.from_numpy, (X[keys], np.zeros(len(keys), np.int64), scores[: len(keys)])))
+    if task is not None and outputs is not None:
+        labels = samples.target[keys]
+        predicted, truth = outputs, labels[:, None]
+        if task.kind == "classification":
+            predicted, truth = probabilities(task, outputs), np.eye(task.outputs)[labels]
+        query = query._replace(outcome=torch.from_numpy(predicted), known=torch.full((len(queries),), False))
+        key = key._replace(outcome=torch.from_numpy(truth), known=torch.full((len(keys),), True))
+    return scores, {
+        name: match(query, key, replace(settings, k=k), task.kind if task else None)
+        for name, settings in STRATEGIES.items()
+        if outputs is not None or not _needs_outcomes(settings)
+    }
+
+
+def _held_out_scores(X: NDArray[Any], side: NDArray[np.int64]) -> Floats:
     """Return propensities (n,) of side 1 by models that were fitted to other samples.
 
     In training, too, a batch is scored before the scorer learns from it, and wide encodings separate any samples that a
@@ -46,45 +79,6 @@ def held_out_scores(X: NDArray[Any], side: NDArray[np.int64]) -> Floats:
         for seen, unseen in StratifiedKFold(FOLDS).split(X, side):
             scores[unseen] = Propensity().fit(X[seen], side[seen]).scores(X[unseen])
     return scores
-
-
-def match_by_each(
-    queries: NDArray[Any],
-    keys: NDArray[Any],
-    scores: Floats,
-    k: int,
-    *,
-    outcomes: tuple[Floats, Floats] | None = None,
-    kind: Kind | None = None,
-) -> dict[str, Matches]:
-    """Return the matches of each strategy.
-
-    Parameters
-    ----------
-    queries, keys : array (n, d) and (m, d)
-    scores : array (m + n,)
-        Propensities of the keys and then of the queries.
-    k : int
-    outcomes : pair of array (n, C) and (m, C), optional
-        What is predicted of the queries, and what is known of the keys; without, strategies that need them are absent.
-    kind : {"classification", "regression"}, optional
-        What the outcomes are.
-    """
-    key_scores, query_scores = np.split(scores, [len(keys)])
-    query = _pool(queries, 1, query_scores, outcomes and outcomes[0], known=False)
-    key = _pool(keys, 0, key_scores, outcomes and outcomes[1], known=True)
-    return {
-        name: match(query, key, replace(settings, k=k), kind)
-        for name, settings in STRATEGIES.items()
-        if outcomes is not None or not _needs_outcomes(settings)
-    }
-
-
-def _pool(X: NDArray[Any], side: int, scores: Floats, outcome: Floats | None, *, known: bool) -> Pool:
-    pool = Pool(torch.from_numpy(X), torch.full((len(X),), side), torch.from_numpy(scores))
-    if outcome is None:
-        return pool
-    return pool._replace(outcome=torch.from_numpy(outcome), known=torch.full((len(X),), known))
 
 
 def _needs_outcomes(settings: MatchingSettings) -> bool:

@@ -65,20 +65,11 @@ class Ruling(NamedTuple):
 
 
 def expectations(basis: Basis, left_out: pd.DataFrame, unlabelled: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per strategy: means over domains left out and unlabelled domains, what to expect, and why.
+    """Return ``Diagnosis.expected`` from its tables ``left_out`` and ``unlabelled_matches``.
 
-    Parameters
-    ----------
-    basis : {"leave_one_domain_out", "agreement", "none"}
-    left_out, unlabelled : DataFrame
-        ``Diagnosis.left_out`` and ``Diagnosis.unlabelled_matches``.
-
-    Returns
-    -------
-    DataFrame
-        ``strategy``, means, ``gain`` (precision less predictor), ``pseudo_label_gain`` (what the predictor gains by
-        learning from the pseudo-labels of the domain left out, too), ``improved`` (in which share of the domains it
-        gains at all), ``funnels``, ``expectation`` (help, may help, hurt, nothing or unknown) and ``why``.
+    To ``strategy`` and the means over domains it adds ``gain`` (precision less predictor), ``pseudo_label_gain`` (what
+    the predictor gains by learning from the pseudo-labels of the domain left out, too), ``improved`` (in which share of
+    the domains it gains at all), ``funnels``, ``expectation`` (help, may help, hurt, nothing or unknown) and ``why``.
     """
     columns = [name for name in ("match_rate", "distinct_keys", "busiest_key", "agreement") if name in unlabelled]
     table = unlabelled.groupby("strategy", sort=False)[columns].mean()
@@ -94,18 +85,7 @@ def expectations(basis: Basis, left_out: pd.DataFrame, unlabelled: pd.DataFrame)
 
 
 def rule(basis: Basis, expected: pd.DataFrame, domains: pd.DataFrame, k: int) -> Ruling:
-    """Return the verdict, its reasons and the settings.
-
-    Parameters
-    ----------
-    basis : {"leave_one_domain_out", "agreement", "none"}
-    expected : DataFrame
-        What ``expectations`` returns.
-    domains : DataFrame
-        ``Diagnosis.domains``.
-    k : int
-        Keys per query.
-    """
+    """Return the verdict, its reasons and the settings, for ``k`` keys per query, from two tables of ``Diagnosis``."""
     table = expected.set_index("strategy")
     chosen = _choice(basis, table)
     verdict: Verdict = "hurt" if basis != "none" else "unknown"
