@@ -8,11 +8,9 @@ from okapi.config import Config, read_config
 PROJECT = Path(__file__).parents[2]
 CONFIGS = PROJECT / "configs"
 ALL = sorted(
-    path.relative_to(CONFIGS).with_suffix("").as_posix()
-    for path in CONFIGS.rglob("*.yaml")
-    if path.parent.name != "pieces"
+    path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml") if path.stem != "base"
 )
-TEXTS = {"sentiment/erm_text", "sentiment/okapi_text", "sentiment/okapi_plus_text"}
+FOLDERS = sorted({name.partition("/")[0] for name in ALL})
 Overrides = dict[str, Any]
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.data.small_tokenizer import WORDS, save_tokenizer
 from tests.data.wilds.tiny import write_civilcomments, write_iwildcam, write_poverty
 from tests.models.tiny import VISION, save
-from tests.system.experiments import ALL, CONFIGS, PROJECT, TEXTS, Overrides, config
+from tests.system.experiments import ALL, CONFIGS, PROJECT, Overrides, config
 from tests.system.test_configs import VARIANTS
 
 from okapi.cli import main
@@ -91,7 +91,7 @@ def data(tmp_path_factory, words, prepared) -> Iterator[Mapping[str, Overrides]]
             "lsms": {"data.path": prepared / "lsms.npz"},
             "sentiment": {"data.path": prepared / "sentiment.npz"},
             "digits": {"data.path": prepared / "digits.npz"},
-            "text": words | {"model.pretrained": None, "data.path": prepared / "sentiment.csv"},
+            "sentiment_text": words | {"model.pretrained": None, "data.path": prepared / "sentiment.csv"},
         }
 
 
@@ -138,7 +138,7 @@ def overrides(data, erm_runs, tiny) -> Callable[[str], Overrides]:
 
 def _overrides(name: str, data: Mapping[str, Overrides], erm_runs: Callable[[str], Path], tiny: Overrides) -> Overrides:
     folder, file = name.split("/")
-    given = FEW | data["text" if name in TEXTS else folder]
+    given = FEW | data[folder]
     if name in SAME_NETWORK and folder in ("poverty", "iwildcam"):
         given |= tiny
     if file.startswith("okapi"):

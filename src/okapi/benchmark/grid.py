@@ -181,11 +181,15 @@ def make_grid(
     )
 
 
+BASE = "base"
+"""The config that the others of a folder include; it is no method of its own."""
+
+
 def find_methods(configs: Sequence[Path], methods: Sequence[str] = ()) -> dict[str, Path]:
     """Return the YAML file of each method; parameters as of ``make_grid``."""
     configs = [find_config(path) for path in configs]
     if len(configs) == 1 and configs[0].is_dir():
-        there = {path.stem: path for path in sorted(configs[0].glob("*.yaml"))}
+        there = {path.stem: path for path in sorted(configs[0].glob("*.yaml")) if path.stem != BASE}
         methods = methods or [name for name in USUAL if name in there] or list(there)
         where = f"{configs[0]} has {listed(list(there)) if there else 'no YAML file'}"
     else:

@@ -14,8 +14,6 @@ from okapi.config.algorithms import (
     PseudoLabelSettings,
     ScorerSettings,
 )
-from okapi.config.built_in import find_config
-from okapi.config.composition import ConfigError
 from okapi.config.data import (
     DATA_SETTINGS,
     ArraysSettings,
@@ -40,6 +38,7 @@ from okapi.config.data import (
     ViewSettings,
     names_of,
 )
+from okapi.config.explain import Key, explain
 from okapi.config.models import (
     MODEL_SETTINGS,
     CNNSettings,
@@ -48,7 +47,16 @@ from okapi.config.models import (
     TextSettings,
     VisionSettings,
 )
-from okapi.config.reader import MAY_CHANGE, Config, differences, make_config, read_config
+from okapi.config.reader import (
+    MAY_CHANGE,
+    Config,
+    ConfigError,
+    differences,
+    find_config,
+    make_config,
+    read_config,
+    read_content,
+)
 from okapi.config.training import Precision, Sampling, SelectorName, Tracker, TrainingSettings
 
 __all__ = [
@@ -71,6 +79,7 @@ __all__ = [
     "IWildCamSettings",
     "ImageFolderSettings",
     "ImageSettings",
+    "Key",
     "Kind",
     "MLPSettings",
     "MatchingSettings",
@@ -100,8 +109,10 @@ __all__ = [
     "ViewSettings",
     "VisionSettings",
     "differences",
+    "explain",
     "find_config",
     "make_config",
     "names_of",
     "read_config",
+    "read_content",
 ]

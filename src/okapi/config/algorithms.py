@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 Domain: TypeAlias = Literal["binary", "label"]
 
@@ -307,9 +307,9 @@ class OfflineOkapiSettings:
         _check_shares(self, ("warm_up",))
 
 
-ALGORITHM_SETTINGS: dict[str, type] = {
-    kind.name: kind for kind in (ERMSettings, FixMatchSettings, OkapiSettings, OkapiPlusSettings, OfflineOkapiSettings)
-}
+AlgorithmSettings: TypeAlias = ERMSettings | FixMatchSettings | OkapiSettings | OkapiPlusSettings | OfflineOkapiSettings
+
+ALGORITHM_SETTINGS: dict[str, type] = {kind.name: kind for kind in get_args(AlgorithmSettings)}
 """What settings the section ``algorithm`` has, by its ``name``."""
 
 

@@ -209,6 +209,7 @@ class ArraysSettings(SplitSettings):
         Name or names of arrays (n,): where splits are drawn, samples that agree in them are not torn apart, such as
         those of one place.
     task : {"classification", "regression", "multilabel"}
+        What is to be predicted: one class of several, numbers, or any of several labels.
     outputs : int, optional
         How many classes there are; by default the largest target and one, or as many as have names.
     scale : {"unit"}, or null
@@ -299,6 +300,7 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
     group : str or tuple of str
         Column or columns: samples that agree in them are not torn apart, such as images of one place.
     task : {"classification", "regression", "multilabel"}
+        What is to be predicted: one class of several, numbers, or any of several labels.
     train_noise, strong_noise : float
         Standard deviation of the noise that is added to all features in training and to their strong view.
     """
@@ -446,16 +448,15 @@ class CivilCommentsSettings(TokenSettings):
     fully_labelled: bool = False
 
 
-DATA_SETTINGS: dict[str, type] = {
-    kind.name: kind
-    for kind in (
-        SitesSettings,
-        ArraysSettings,
-        ImageFolderSettings,
-        TableSettings,
-        IWildCamSettings,
-        PovertySettings,
-        CivilCommentsSettings,
-    )
-}
+DataSettings: TypeAlias = (
+    SitesSettings
+    | ArraysSettings
+    | ImageFolderSettings
+    | TableSettings
+    | IWildCamSettings
+    | PovertySettings
+    | CivilCommentsSettings
+)
+
+DATA_SETTINGS: dict[str, type] = {kind.name: kind for kind in get_args(DataSettings)}
 """What settings the section ``data`` has, by its ``name``."""

@@ -1,7 +1,7 @@
 """Settings of the networks: small dataclasses."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,5 +123,5 @@ def _check_std(std: tuple[float, ...] | None) -> None:
 
 ModelSettings: TypeAlias = MLPSettings | CNNSettings | VisionSettings | TextSettings
 
-MODEL_SETTINGS: dict[str, type] = {kind.name: kind for kind in (MLPSettings, CNNSettings, VisionSettings, TextSettings)}
+MODEL_SETTINGS: dict[str, type] = {kind.name: kind for kind in get_args(ModelSettings)}
 """What settings the section ``model`` has, by its ``name``."""

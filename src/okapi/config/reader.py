@@ -1,33 +1,44 @@
-"""The config of a run: a YAML file, those that it includes, and dotted overrides; typed, with unknown keys refused.
+"""The config of a run: a YAML file, the one that it may include, and dotted overrides, checked by pydantic.
 
-The sections ``data``, ``model`` and ``algorithm`` have a ``name``, which says what other keys they have.
+``include: base.yaml`` names a file by its path from the one that includes it; the included file includes no other.
+Files are merged key by key: what a file says itself wins over what it includes, and overrides win over both. A list is
+replaced as a whole. A section that is given another ``name`` begins anew: keys of an ``okapi`` mean nothing to an
+``erm``.
 """
 
-import argparse
+import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from okapi.config.algorithms import ALGORITHM_SETTINGS
-from okapi.config.built_in import find_config
-from okapi.config.composition import Composed, ConfigError, compose
 from okapi.config.data import DATA_SETTINGS
 from okapi.config.models import MODEL_SETTINGS
 from okapi.config.training import TrainingSettings
 from okapi.messages import did_you_mean
 
-__all__ = ["MAY_CHANGE", "NAMED", "Config", "ConfigError", "differences", "make_config", "read_config"]
-
-NAMED = ("data", "model", "algorithm")
+NAMED: dict[str, dict[str, type]] = {"data": DATA_SETTINGS, "model": MODEL_SETTINGS, "algorithm": ALGORITHM_SETTINGS}
+"""Sections with a ``name``, and the settings that each name stands for."""
 MAY_CHANGE = ("training.workers", "training.trackers", "training.wandb_project", "training.wandb_mode")
 """Keys that have no part in what is learnt: a resumed run may have others."""
 
-_PLACEHOLDERS = {"root": "PATH", "path": "PATH"}  # what errors write for the value of an option
+_PLACES = (
+    Path(__file__).parents[1] / "configs",  # as installed
+    Path(__file__).parents[3] / "configs",  # in a checkout, beside src
+)
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")  # a number such as 1e-3, which YAML 1.1 reads as text
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used; the message names the file or option, the key, what came and what is wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +62,7 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all keys with plain values, as a YAML file has them; reading them back gives the same config."""
-        named = {section: _values(getattr(self, section)) for section in NAMED}
-        return named | {"training": _values(self.training), "seed": self.seed}
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
 
     def as_yaml(self) -> str:
         """Return the text of a YAML file that gives the same config."""
@@ -60,7 +70,7 @@ class Config:
 
 
 def read_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config:
-    """Return the config of a YAML file and of those that it includes.
+    """Return the config of a YAML file and of the one that it may include.
 
     Parameters
     ----------
@@ -68,34 +78,32 @@ def read_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config
     overrides : sequence of (key, text)
         Dotted keys, such as ``training.steps``, and their values, written as in YAML; later ones win.
     """
-    path = find_config(path)
-    return _config(compose(path), overrides, str(path))
+    return _drafted(find_config(path)).config(overrides)
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """Return what a YAML file and the one that it may include say together, not yet checked."""
+    return _drafted(find_config(path)).content
 
 
 def make_config(content: Any, overrides: Sequence[tuple[str, str]] = (), source: str = "config") -> Config:
     """Return the config of nested dictionaries as a YAML file has them; ``source`` is by what errors call them."""
     if not isinstance(content, dict):
         raise ConfigError(f"{source} must have the keys {', '.join(NAMED)} and training, got {content!r}")
-    composed = Composed()
-    composed.add(content, source)
-    return _config(composed, overrides, source)
+    draft = _Draft(source)
+    draft.add(content, source)
+    return draft.config(overrides)
 
 
-def _config(composed: Composed, overrides: Sequence[tuple[str, str]], source: str) -> Config:
-    merged, given = composed.content, dict(overrides)
-    origin = _Origin(source, composed.files, given)
-    for key, text in given.items():
-        *sections, name = key.split(".")
-        inner = merged
-        for depth, section in enumerate(sections, 1):
-            inner = inner.setdefault(section, {})
-            if not isinstance(inner, dict):
-                raise ConfigError(f"{origin.of('.'.join(sections[:depth]))} must be keys and values, got {inner!r}")
-        inner[name] = text
-    _refuse_unknown(merged, [*NAMED, "training", "seed"], "", origin)
-    kinds = _kinds(merged, origin)
-    settings = {section: _settings(section, kind, merged[section], origin) for section, kind in kinds.items()}
-    return Config(**settings, seed=_seed(merged.get("seed", 0), origin))
+def find_config(path: Path) -> Path:
+    """Return a path as it is or, where nothing is, the config of the package, or the folder of such, that it names.
+
+    ``configs/sites/okapi.yaml`` is found from any folder, so that examples work without a checkout.
+    """
+    if path.exists() or path.parts[:1] != ("configs",):
+        return path
+    inside = [place.joinpath(*path.parts[1:]) for place in _PLACES]
+    return next((place for place in inside if place.exists()), path)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -106,156 +114,229 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     before, after : mappings, as ``Config.as_dict`` gives them
     """
     old, new = dict(_flat(before)), dict(_flat(after))
-    keys = [key for key in {**old, **new} if key not in MAY_CHANGE]
-    missing = object()
-    changed = [key for key in keys if old.get(key, missing) != new.get(key, missing)]
-    return [f"{key}: {_shown(old, key)} then, {_shown(new, key)} now" for key in changed]
+    keys = [key for key in old | new if key not in MAY_CHANGE]
+    changed = [key for key in keys if old.get(key, MISSING) != new.get(key, MISSING)]
+    shown = [{key: repr(values[key]) if key in values else "absent" for key in changed} for values in (old, new)]
+    return [f"{key}: {shown[0][key]} then, {shown[1][key]} now" for key in changed]
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """Where keys came from, for errors."""
+def plain(value: Any) -> Any:
+    """Return settings as a dictionary, their name first, with lists for tuples; other values as they are."""
+    if is_dataclass(value):
+        keys = sorted((field.name for field in fields(value)), key=lambda key: key != "name")
+        return {key: plain(getattr(value, key)) for key in keys}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
-    source: str
-    files: Mapping[str, str]
-    overrides: Mapping[str, str]
 
-    def of(self, key: str) -> str:
+def in_words(hint: Any) -> str:
+    """Return a type in words, such as "a number or null"."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        words = [in_words(kind) for kind in inner]
+        return f"{', '.join(words[:-1])} or {words[-1]}"
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])
+    if origin in (list, tuple):
+        count = "" if origin is list or inner[-1] is Ellipsis else f" of {len(inner)}"
+        return f"a list{count}, each {in_words(inner[0])}"
+    return _WORDS.get(hint, "keys and values")
+
+
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields, by key."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+class _Text(str):
+    """A value as the command line has it: what it is as YAML, unless text is wanted."""
+
+
+class _Draft:
+    """What files and overrides say together, not yet checked; and which file says what."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.content: dict[str, Any] = {}
+        self.files: dict[str, str] = {}
+        self.overrides: dict[str, str] = {}
+
+    def add(self, content: Mapping[str, Any], file: str) -> None:
+        """Merge what one more file says, which wins."""
+        self._merge(self.content, content, file, "")
+
+    def config(self, overrides: Sequence[tuple[str, str]]) -> Config:
+        self.overrides = dict(overrides)
+        given: dict[str, Any] = {}
+        for key, text in self.overrides.items():
+            *sections, last = key.split(".")
+            inner = given
+            for depth, section in enumerate(sections, 1):
+                inner = inner.setdefault(section, {})
+                self._check_keys(inner, ".".join(sections[:depth]))
+            inner[last] = _Text(text)
+        self.add(given, self.source)
+        self._check_known(self.content, [*NAMED, "training", "seed"], "")
+        named = {section: self._named(section, kinds) for section, kinds in NAMED.items()}
+        training = self._settings("training", TrainingSettings, {"training": TrainingSettings})
+        return Config(**named, training=training, seed=self._seed())
+
+    def called(self, key: str) -> str:
         """Return what errors call a key: the option, or the file that has it, and the key."""
         return f"--{key}" if key in self.overrides else f"{self.files.get(key, self.source)}: {key}"
 
+    def _merge(self, before: dict[str, Any], after: Mapping[str, Any], file: str, prefix: str) -> None:
+        for key, value in after.items():
+            dotted, old = f"{prefix}{key}", before.get(key)
+            if not isinstance(value, dict):
+                if value is not None or not isinstance(old, dict):  # an empty section says nothing
+                    before[key], self.files[dotted] = value, file
+                continue
+            if old is not None:
+                self._check_keys(old, dotted)
+            old = old or {}
+            renamed = not prefix and "name" in old and value.get("name", old["name"]) != old["name"]
+            before[key] = {} if renamed else old
+            self.files[dotted] = file
+            self._merge(before[key], value, file, f"{dotted}.")
 
-def _kinds(merged: Mapping[str, Any], origin: _Origin) -> dict[str, type]:
-    """Return which dataclass each section is."""
-    known: dict[str, dict[str, type]] = {
-        "data": DATA_SETTINGS,
-        "model": MODEL_SETTINGS,
-        "algorithm": ALGORITHM_SETTINGS,
-    }
-    kinds: dict[str, type] = {}
-    for section in (*NAMED, "training"):
-        value = merged.get(section)
+    def _named(self, section: str, kinds: Mapping[str, type]) -> Any:
+        values = self.content.get(section)
+        self._check_keys(values, section)
+        assert isinstance(values, dict)
+        name = str(values.get("name", ""))
+        if name not in kinds:
+            came = "it is missing" if not name else f"got {name!r}{did_you_mean(name, kinds)}"
+            raise ConfigError(f"{self.called(f'{section}.name')} must be one of {', '.join(kinds)}; {came}")
+        return self._settings(section, kinds[name], kinds)
+
+    def _settings(self, section: str, kind: type, kinds: Mapping[str, type]) -> Any:
+        """Return a section's dataclass; pydantic checks and converts its values."""
+        from pydantic import ValidationError  # which takes longer to import than the rest of this room
+
+        self._check_keys(self.content.get(section), section)
+        values = self._prepared(kind, self.content[section], section)
+        try:
+            return _adapter(tuple(kinds.values())).validate_json(json.dumps(values, default=str), strict=True)
+        except ValidationError as errors:
+            error = errors.errors(include_url=False)[0]
+        location = error["loc"][1:] if len(kinds) > 1 else error["loc"]  # without the name
+        raise ConfigError(self._complaint(section, kind, location, values, error.get("ctx", {}).get("error")))
+
+    def _prepared(self, kind: type, values: Mapping[str, Any], section: str) -> dict[str, Any]:
+        """Return values ready for pydantic: of known keys, texts of overrides read, nested sections complete."""
+        hints = hints_of(kind)
+        self._check_known(values, list(hints), f"{section}.")
+        prepared = {key: _value(value, hints[key]) for key, value in values.items()}
+        for field in fields(kind):
+            if is_dataclass(hints[field.name]):
+                value = prepared.get(field.name, {})
+                self._check_keys(value, f"{section}.{field.name}")
+                assert callable(field.default_factory)
+                inner = field.default_factory()
+                prepared[field.name] = plain(inner) | self._prepared(type(inner), value, f"{section}.{field.name}")
+        return prepared
+
+    def _complaint(
+        self, section: str, kind: type, location: Sequence[int | str], values: Any, reason: ValueError | None
+    ) -> str:
+        """Return what pydantic rejects in words of ours; ``reason`` is what the dataclass itself says."""
+        hint: Any = kind
+        for part in location:
+            if not is_dataclass(hint):
+                break
+            assert isinstance(hint, type)
+            hint, field = hints_of(hint)[str(part)], next(each for each in fields(hint) if each.name == part)
+            section, values = f"{section}.{part}", values.get(part)
+        if reason is not None:
+            key, _, rest = str(reason).partition(" ")
+            known = isinstance(hint, type) and key in hints_of(hint)
+            return f"{self.called(f'{section}.{key}')} {rest}" if known else f"{self.called(section)}: {reason}"
+        if values is None and field.default is MISSING and field.default_factory is MISSING:
+            option = f"--{section} {'PATH' if section.endswith(('.path', '.root')) else 'VALUE'}"
+            return f"{self.source}: {section} is missing; it must be {in_words(hint)}; give it there or by {option}"
+        choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
+        return f"{self.called(section)} must be {in_words(hint)}, got {values!r}{did_you_mean(values, choices)}"
+
+    def _seed(self) -> int:
+        value = _value(self.content.get("seed", 0), int)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ConfigError(f"{self.called('seed')} must be a whole number of at least 0, got {value!r}")
+        return value
+
+    def _check_keys(self, value: Any, key: str) -> None:
         if not isinstance(value, dict):
-            got = "it is missing" if value is None else f"got {value!r}"
-            raise ConfigError(f"{origin.of(section)} must be keys and values, {got}")
-        if section in NAMED:
-            name = value.get("name")
-            if name not in known[section]:
-                got = "it is missing" if name is None else f"got {name!r}{did_you_mean(str(name), known[section])}"
-                raise ConfigError(f"{origin.of(f'{section}.name')} must be one of {', '.join(known[section])}; {got}")
-            kinds[section] = known[section][name]
-    return kinds | {"training": TrainingSettings}
+            came = "it is missing" if value is None else f"got {value!r}"
+            raise ConfigError(f"{self.called(key)} must be keys and values, {came}")
+
+    def _check_known(self, values: Mapping[str, Any], known: Sequence[str], prefix: str) -> None:
+        for key in values:
+            if key not in known:
+                dotted = f"{prefix}{key}"
+                option = next((name for name in self.overrides if f"{name}.".startswith(f"{dotted}.")), None)
+                shown = f"--{option}" if option else self.called(dotted)
+                others = [name for name in known if name != "name"]
+                near = did_you_mean(key, known, prefix) or f"; known are {', '.join(others) or 'none'}"
+                raise ConfigError(f"{shown} is no key of the config{near}")
 
 
-def _settings(section: str, kind: type, values: Mapping[str, Any], origin: _Origin) -> Any:
-    """Return a section's dataclass, its values checked and converted by jsonargparse."""
-    values = {key: value for key, value in values.items() if not (section in NAMED and key == "name")}
-    hints = {field.name: get_type_hints(kind)[field.name] for field in fields(kind) if field.name != "name"}
-    _refuse_unknown(values, list(hints), f"{section}.", origin)
-    nested = {field.name: field for field in fields(kind) if is_dataclass(hints.get(field.name))}
-    inner = {
-        key: _nested(f"{section}.{key}", nested[key], value, origin) for key, value in values.items() if key in nested
-    }
-    values = {key: value for key, value in values.items() if key not in nested}
-    for key, value in values.items():
-        if f"{section}.{key}" in origin.overrides:
-            values[key] = _from_text(value, hints[key])
-    from jsonargparse import ArgumentParser  # which takes longer to import than the rest of this room
-
-    parser = ArgumentParser(exit_on_error=False)
-    group = section.rpartition(".")[2]
-    parser.add_class_arguments(kind, group, skip={*nested, "name"})
-    try:
-        parsed = parser.parse_object({group: values})
-    except argparse.ArgumentError as error:
-        raise ConfigError(_complaint(str(error), section, hints, values, origin)) from error
-    try:
-        return kind(**{key: parsed[f"{group}.{key}"] for key in hints if key not in nested}, **inner)
-    except (ValueError, TypeError) as error:
-        key, _, rest = str(error).partition(" ")
-        message = f"{origin.of(f'{section}.{key}')} {rest}" if key in hints else f"{origin.of(section)}: {error}"
-        raise ConfigError(message) from error
+def _drafted(path: Path) -> _Draft:
+    content, draft = _content(path, str(path)), _Draft(str(path))
+    if "include" in content:
+        included = _included(content.pop("include"), path)
+        below = _content(included, f"{path} includes {included}, which")
+        if "include" in below:
+            raise ConfigError(f"{path} includes {included}, which includes {below['include']}: only one may include")
+        draft.add(below, str(included))
+    draft.add(content, str(path))
+    return draft
 
 
-def _nested(section: str, field: Field[Any], values: Any, origin: _Origin) -> Any:
-    """Return the dataclass of a section within a section: its default, with the values that were given."""
-    if not isinstance(values, dict):
-        raise ConfigError(f"{origin.of(section)} must be keys and values, got {values!r}")
-    assert callable(field.default_factory)
-    default = field.default_factory()
-    return _settings(section, type(default), _values(default) | values, origin)
+@cache
+def _adapter(kinds: tuple[type, ...]) -> Any:
+    """Return what turns JSON into one of some dataclasses, by its name."""
+    from pydantic import Field, TypeAdapter
+
+    if len(kinds) == 1:
+        return TypeAdapter(kinds[0])
+    union: Any = Union[kinds]  # noqa: UP007
+    return TypeAdapter(Annotated[union, Field(discriminator="name")])
 
 
-def _complaint(message: str, section: str, hints: Mapping[str, Any], values: Mapping[str, Any], origin: _Origin) -> str:
-    """Return what jsonargparse refuses in the words of this house."""
-    if missing := re.search(rf"required: ({section}\.\w+)", message):
-        key = missing[1].partition(".")[2]
-        option = f"--{missing[1]} {_PLACEHOLDERS.get(key, 'VALUE')}"
-        return (
-            f"{origin.source}: {missing[1]} is missing; it must be {_wanted(hints[key])}; give it there or by {option}"
-        )
-    if found := re.search(r'key "\w+\.(\w+)', message):
-        key = found[1]
-        return f"{origin.of(f'{section}.{key}')} must be {_wanted(hints[key])}, got {values.get(key)!r}"
-    return f"{origin.source}: {' '.join(message.split())}"
-
-
-def _refuse_unknown(values: Mapping[str, Any], known: Sequence[str], prefix: str, origin: _Origin) -> None:
-    for key in values:
-        if key not in known and not (prefix and key == "name"):
-            dotted = f"{prefix}{key}"
-            given = next((name for name in origin.overrides if f"{name}.".startswith(f"{dotted}.")), None)
-            shown = f"--{given}" if given else origin.of(dotted)
-            near = did_you_mean(str(key), known, prefix) or f"; known are {', '.join(known) or 'none'}"
-            raise ConfigError(f"{shown} is no key of the config{near}")
-
-
-def _seed(value: Any, origin: _Origin) -> int:
-    if "seed" in origin.overrides:
-        value = _from_text(value, int)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"{origin.of('seed')} must be a whole number of at least 0, got {value!r}")
-    return value
-
-
-def _from_text(text: Any, hint: Any) -> Any:
-    """Return what a text of the command line says: itself where text is wanted, else what it is as YAML."""
-    if not isinstance(text, str):
-        return text
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
+def _value(value: Any, hint: Any) -> Any:
+    """Return a value as its type wants it: a text of the command line read as YAML, and 1e-3 as a number."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    wants_text = any(kind in (str, Path) for kind in kinds) and not isinstance(value, list | dict)
-    return text if wants_text and not (value is None and NoneType in kinds) else value
+    if isinstance(value, _Text):
+        try:
+            read = yaml.safe_load(value)
+        except yaml.YAMLError:
+            read = str(value)
+        wants_text = str in kinds and not isinstance(read, list | dict) and not (read is None and NoneType in kinds)
+        value = str(value) if wants_text else read
+    exponent = float in kinds and isinstance(value, str) and _EXPONENT.fullmatch(value)
+    return float(value) if exponent else value
 
 
-def _wanted(hint: Any) -> str:
-    """Return a type in words."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return " or ".join(_wanted(kind) for kind in inner)
-    if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
-    if origin in (list, tuple):
-        return f"a list, each {_wanted(inner[0])}"
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
-    return "null" if hint is NoneType else words.get(hint, str(hint))
+def _content(path: Path, called: str) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{called} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{called} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{called} must have the keys data, model, algorithm and training, or some, got {content!r}")
+    return content
 
 
-def _values(settings: Any) -> dict[str, Any]:
-    """Return the values of a dataclass by key, its name first."""
-    keys = sorted((field.name for field in fields(settings)), key=lambda key: key != "name")
-    return {key: _plain(getattr(settings, key)) for key in keys}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return _values(value)
-    if isinstance(value, Path):
-        return str(value)
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+def _included(value: Any, path: Path) -> Path:
+    """Return the path of an included file."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{path}: include must be the path of a file, got {value!r}")
+    if Path(value).is_absolute():
+        raise ConfigError(f"{path}: include must be a path from the file that includes it, got {value!r}")
+    return Path(os.path.normpath(path.parent / value))
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -264,7 +345,3 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _shown(values: Mapping[str, Any], key: str) -> str:
-    return repr(values[key]) if key in values else "absent"
