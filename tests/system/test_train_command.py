@@ -227,7 +227,7 @@ REFUSED = {
     "--data.fully_labelled true": r"split 'unlabelled' has no samples, but algorithm okapi needs some",
     "--training.metric mse": r"training\.metric must be one of accuracy, .*, got 'mse'",
     "--training.selector last --training.patience 2": r"training\.patience needs a selector that compares",
-    "--algorithm.name offline_okapi": r"algorithm\.bank is no key of the config",
+    "--algorithm.name erm --algorithm.bank 3": r"--algorithm\.bank is no key of the config; known are none",
     "--algorithm.matching.k 0": "k must be",
     "--algorithm.matching.fixed_caliper 0.5": "fixed_caliper must be",
     "--model.dropout 2": "dropout",

@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from okapi import training
 from okapi.config import read_config
-from okapi.training.devices import is_first
-from okapi.training.summary import rehearsal_text, results_text
 
 
 def train(
@@ -40,15 +37,19 @@ def train(
         raise ValueError("--out is missing: the directory for the run. See okapi train --help")
     if seed is not None:
         overrides = [("seed", str(seed)), *overrides]
+    made = (
+        None if config is None else read_config(config, list(overrides))
+    )  # before torch, so that a typo costs a second
+    from okapi import training
+    from okapi.training.devices import is_first
+    from okapi.training.summary import rehearsal_text, results_text
+
     if resume is not None:
         results = training.resume(resume, list(overrides))
         text = f"{resume} is finished already" if results is None else results_text(results, resume)
-    else:
-        assert config is not None
-        made = read_config(config, list(overrides))
-        if out is None or dry_run:
-            text = rehearsal_text(training.rehearse(made))
-        else:
-            text = results_text(training.train(made, out), out)
+    elif made is not None and (out is None or dry_run):
+        text = rehearsal_text(training.rehearse(made))
+    elif made is not None and out is not None:
+        text = results_text(training.train(made, out), out)
     if is_first():
         print(text)
