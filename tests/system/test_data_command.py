@@ -53,7 +53,7 @@ def test_a_folder_with_a_planted_leak(photos, tmp_path, capsys):
     out = tmp_path / "report"
     assert run(photos, "--held-out", "rome", "--validation", "bern", "--out", out) == 0
     said = capsys.readouterr().out
-    assert f"{photos}: 25 pictures of 3 domains, 2 classes" in said
+    assert f"{photos}: 25 images of 3 domains, 2 classes" in said
     assert [row[0] for row in rows(said, "Samples by split")] == [
         "train",
         "unlabelled",
@@ -67,11 +67,15 @@ def test_a_folder_with_a_planted_leak(photos, tmp_path, capsys):
     assert "near" in leak
     assert files(out) == {"samples.csv", "duplicates.csv", "contact_sheet.png", "near_duplicates.png"}
     copies = pd.read_csv(out / "duplicates.csv")
-    assert copies[["id", "other_id", "copy"]].to_numpy().tolist() == [["rome/dog/leak.jpg", "oslo/cat/2.png", "near"]]
+    assert copies[["id", "other_id", "kind"]].to_numpy().tolist() == [["rome/dog/leak.jpg", "oslo/cat/2.png", "near"]]
     samples = pd.read_csv(out / "samples.csv", keep_default_na=False)
     assert len(samples) == 25
     assert list(samples) == ["id", "split", "domain", "target", "problem"]
-    assert samples.loc[samples["id"] == "rome/dog/leak.jpg", "problem"].item().startswith("near copy of oslo/cat/2.png")
+    assert (
+        samples.loc[samples["id"] == "rome/dog/leak.jpg", "problem"]
+        .item()
+        .startswith("near duplicate of oslo/cat/2.png")
+    )
     for name in ("contact_sheet.png", "near_duplicates.png"):
         with Image.open(out / name) as sheet:
             assert np.asarray(sheet.convert("L")).std() > 10
@@ -80,7 +84,7 @@ def test_a_folder_with_a_planted_leak(photos, tmp_path, capsys):
 def test_sheets_of_a_run_before_do_not_stay(photos, tmp_path, capsys):
     out = tmp_path / "report"
     assert run(photos, "--out", out) == 0
-    assert "Pairs of copies in different domains: 0 exact, 1 near" in capsys.readouterr().out
+    assert "Duplicates of a sample in another domain: 0 exact, 1 near" in capsys.readouterr().out
     assert run(photos, "--near", "none", "--out", out) == 0
     assert "near ones were not looked for" in capsys.readouterr().out
     assert files(out) == {"samples.csv", "duplicates.csv", "contact_sheet.png"}
@@ -121,8 +125,8 @@ def test_a_csv_of_texts_shows_some_of_them(tmp_path, capsys):
     said = capsys.readouterr().out
     assert ["unlabelled", "3", "2", "1", "2"] in rows(said, "Samples by split")
     assert {row[0] for row in rows(said, "Some texts")} == {"good", "bad"}
-    assert "near ones are looked for among pictures only" in said
-    assert pd.read_csv(tmp_path / "out" / "duplicates.csv")["copy"].tolist() == ["exact"]
+    assert "near ones are looked for among image files only" in said
+    assert pd.read_csv(tmp_path / "out" / "duplicates.csv")["kind"].tolist() == ["exact"]
     assert files(tmp_path / "out") == {"samples.csv", "duplicates.csv"}
 
 
@@ -150,7 +154,7 @@ def test_wilds_folders(tmp_path, capsys):
     (tmp_path / "i").mkdir()
     assert run(write_iwildcam(tmp_path / "i")) == 0
     said = capsys.readouterr().out
-    assert "52 pictures of 11 domains, 4 classes" in said
+    assert "52 images of 11 domains, 4 classes" in said
     assert "Note: 1 class has no sample in train, but 10 in evaluation: '3'" in said
     (tmp_path / "c").mkdir()
     assert run(write_civilcomments(tmp_path / "c")) == 0
@@ -216,10 +220,18 @@ def test_help_says_what_the_exit_codes_are(capsys):
     assert "_" not in "".join(re.findall(r"^  (--\S+)", said, re.MULTILINE))
 
 
+def test_without_imagehash_a_sentence_says_how_to_get_near_duplicates(photos, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "imagehash", None)
+    assert main(["data", str(photos), "--held-out", "rome"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Duplicates across splits: none" in said
+    assert 'near duplicates are found with imagehash: pip install "okapi-ssl[duplicates]"' in said
+
+
 def test_the_executable_prints_plain_text_to_a_file(photos):
     found = subprocess.run([OKAPI, "data", photos], capture_output=True, text=True, check=True, timeout=120)
     assert "\x1b" not in found.stdout
-    assert found.stderr.splitlines() == [f"Reading {photos}", "Reading pictures: 25"]
+    assert found.stderr.splitlines()[:2] == [f"Reading {photos}", "Reading images: 25"]
 
 
 def test_the_guide_shows_what_is_printed(tmp_path, monkeypatch, capsys):

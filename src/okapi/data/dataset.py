@@ -135,8 +135,9 @@ class Dataset:
         >>> data.description()
         {'kind': 'images', 'shape': [3, 8, 8]}
         """
-        if "shape" in self.recipe:
-            return dict(self.recipe)
+        describe = getattr(self.inputs, "description", None)
+        if describe is not None or "shape" in self.recipe:
+            return {**(describe() if describe is not None else {}), **self.recipe}
         sample = self.sample(int(self.rows("train")[0]))  # no other split is looked into
         first = sample if isinstance(sample, Tensor) else next(iter(sample.values()))
         kind = "text" if not isinstance(sample, Tensor) else "images" if sample.ndim == 3 else "arrays"

@@ -80,10 +80,11 @@ class Images(ABC):
             return to_pixels(image, self.settings)
 
     def description(self) -> dict[str, Any]:
-        """Return what is needed to turn an image file into an input."""
+        """Return what is needed to turn an image file into an input; ``range`` is that of pixels."""
         settings = self.settings
         shape = [settings.channels, settings.size, settings.size]
-        return {"kind": "images", "shape": shape, "size": settings.size, "colour": settings.colour, "fit": settings.fit}
+        made = {"size": settings.size, "colour": settings.colour, "fit": settings.fit}
+        return {"kind": "images", "shape": shape, "range": [0, 1], **made}
 
     @contextmanager
     def opened(self, row: int) -> Iterator[Image.Image]:

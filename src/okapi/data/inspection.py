@@ -10,8 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from okapi.data.dataset import Dataset
-from okapi.data.duplicates import Copies, Samples, find_copies
-from okapi.data.fingerprints import Fingerprint, fingerprints
+from okapi.data.duplicates import Fingerprint, can_find_near, find_duplicates, fingerprints
 from okapi.data.splits import LEARNT_FROM, OUT_OF_DISTRIBUTION, SPLITS, unseen_classes
 
 BINS = 16  # of a histogram of targets
@@ -27,25 +26,17 @@ def inspect_dataset(dataset: Dataset, near: int | None = 6) -> "Inspection":
     dataset : Dataset
         As ``unchecked_dataset`` returns it: what cannot be read is told, and all else is counted.
     near : int, optional
-        How many of 64 bits the perceptual hashes of near copies may differ in; None: only exact copies are looked for.
+        How many of 64 bits the hashes of near duplicates may differ in; None: only exact ones are looked for, as
+        where imagehash is not installed.
     """
     check_near(near)
     prints = fingerprints(dataset)
-    group = pd.factorize(np.array([found.digest for found in prints], dtype=object))[0].astype(np.int64)
-    hashed = np.flatnonzero([found.hash is not None for found in prints])
-    samples = Samples(
-        group=group,
-        split=np.argmax(np.asarray(dataset.split)[:, None] == np.array(SPLITS), axis=1).astype(np.int64),
-        domain=_one_domain(dataset),
-        hashed=hashed,
-        hashes=np.array([prints[row].hash for row in hashed], dtype=np.uint64),
-        grey=np.array([prints[row].grey for row in hashed], dtype=np.uint8).reshape(-1, 32, 32),
-    )
-    return Inspection(dataset, prints, find_copies(samples, near))
+    split = np.argmax(np.asarray(dataset.split)[:, None] == np.array(SPLITS), axis=1).astype(np.int64)
+    return Inspection(dataset, prints, find_duplicates(prints, split, near if can_find_near() else None))
 
 
 def check_near(near: int | None) -> None:
-    """Refuse a number of bits that would make copies of pictures that are none."""
+    """Reject a number of bits at which images that differ would be duplicates."""
     if near is not None and not 0 <= near <= _MOST_BITS:
         raise ValueError(f"near must be from 0 to {_MOST_BITS} bits, or none, got {near}")
 
@@ -58,12 +49,13 @@ class Inspection:
     ----------
     dataset : Dataset
     prints : list of n Fingerprint
-    copies : Copies
+    duplicates : DataFrame
+        Of ``find_duplicates``.
     """
 
     dataset: Dataset
     prints: list[Fingerprint]
-    copies: Copies
+    duplicates: pd.DataFrame
 
     @cached_property
     def split(self) -> NDArray[np.str_]:
@@ -143,11 +135,11 @@ class Inspection:
         return pd.DataFrame(rows, columns=columns)
 
     def sizes(self) -> pd.DataFrame:
-        """Return a row for each width, height and mode of pictures that could be read, the most frequent first."""
+        """Return a row for each width, height and mode of images that could be read, the most frequent first."""
         found = [(*one.size, one.mode) for one in self.prints if one.size is not None]
         frame = pd.DataFrame(found, columns=["width", "height", "mode"])
-        counted = frame.groupby(["width", "height", "mode"]).size().rename("pictures").reset_index()
-        return counted.sort_values("pictures", ascending=False, kind="stable").reset_index(drop=True)
+        counted = frame.groupby(["width", "height", "mode"]).size().rename("images").reset_index()
+        return counted.sort_values("images", ascending=False, kind="stable").reset_index(drop=True)
 
     def faults(self) -> pd.DataFrame:
         """Return a row for each sample that cannot be read: ``row``, ``split`` and ``reason``, which names the file."""
@@ -176,12 +168,19 @@ class Inspection:
         numbers, counts = np.unique(unseen, return_counts=True)
         return {self.class_names[number]: int(count) for number, count in zip(numbers, counts, strict=True)}
 
-    def copies_by_split(self) -> pd.DataFrame:
-        """Return how many samples of a split have a copy in an earlier one: ``split``, ``of``, ``exact``, ``near``.
+    @property
+    def across_splits(self) -> pd.DataFrame:
+        """The duplicates that are in another split than the sample they repeat."""
+        split, found = self.split, self.duplicates
+        frame: pd.DataFrame = found[split[found["row"]] != split[found["other"]]]
+        return frame
 
-        Leaks come first: what is evaluated on has a copy among what is learnt from.
+    def duplicates_by_split(self) -> pd.DataFrame:
+        """Return how many samples of a split have one in an earlier split: ``split``, ``of``, ``exact``, ``near``.
+
+        Leaks come first: what is evaluated on has a duplicate among what is learnt from.
         """
-        found = self.copies.across_splits
+        found = self.across_splits
         frame = pd.DataFrame(
             {"split": self.split[found["row"]], "of": self.split[found["other"]], "exact": found["exact"].to_numpy()}
         )
@@ -194,23 +193,23 @@ class Inspection:
         return frame.iloc[order].reset_index(drop=True)
 
     def pairs(self, found: pd.DataFrame) -> pd.DataFrame:
-        """Return copies, as ``Copies`` has them, by ids: with splits, domains, ``copy`` (exact or near) and bits."""
+        """Return duplicates by ids: with splits, domains, ``kind`` (exact or near) and bits."""
         columns: dict[str, Any] = {}
         for name, rows in (("", found["row"].to_numpy()), ("other_", found["other"].to_numpy())):
             columns[f"{name}id"] = [self.dataset.ids[row] for row in rows]
             columns[f"{name}split"] = self.split[rows]
             columns[f"{name}domain"] = [self.domain_of(row) for row in rows]
-        columns["copy"] = np.where(found["exact"], "exact", "near")
+        columns["kind"] = np.where(found["exact"], "exact", "near")
         columns["bits"] = found["bits"].to_numpy()
         return pd.DataFrame(columns)
 
     def samples(self) -> pd.DataFrame:
         """Return a row for each sample: id, split, domain, target and what is wrong with it."""
         problem = [one.fault for one in self.prints]
-        found = self.copies.across_splits
+        found = self.across_splits
         for row, other, exact in zip(*(found[name].tolist() for name in ("row", "other", "exact")), strict=True):
-            said = f"{'exact' if exact else 'near'} copy of {self.dataset.ids[other]} in {self.split[other]}"
-            problem[row] = f"{problem[row]}; {said}" if problem[row] else said
+            leak = f"{'exact' if exact else 'near'} duplicate of {self.dataset.ids[other]} in {self.split[other]}"
+            problem[row] = f"{problem[row]}; {leak}" if problem[row] else leak
         rows = range(len(self.dataset))
         return pd.DataFrame(
             {
@@ -259,7 +258,7 @@ class Inspection:
 
 
 def is_leak(split: str, of: str) -> bool:
-    """Return whether a copy in one split of a sample in another makes an evaluation too good.
+    """Return whether a duplicate in one split of a sample in another makes an evaluation too good.
 
     Examples
     --------
@@ -267,12 +266,6 @@ def is_leak(split: str, of: str) -> bool:
     (True, False)
     """
     return split not in LEARNT_FROM and of in LEARNT_FROM
-
-
-def _one_domain(dataset: Dataset) -> NDArray[np.int64]:
-    """Return a domain of each sample, (n,); one for all where samples have several."""
-    domain = dataset.domain.numpy()
-    return domain if domain.ndim == 1 else np.zeros(len(domain), dtype=np.int64)
 
 
 def _described(values: NDArray[np.float64], edges: NDArray[np.float64]) -> tuple[Any, ...]:

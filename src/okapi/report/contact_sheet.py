@@ -47,7 +47,7 @@ def contact_sheet(inspection: Inspection, title: str, seed: int = 0) -> Image.Im
 
 
 def pair_sheet(inspection: Inspection, pairs: pd.DataFrame, title: str) -> Image.Image:
-    """Return the first pairs of copies, as ``Copies`` has them, three in a row, each with its ids and splits."""
+    """Return the first pairs of duplicates three in a row, each with its ids and splits."""
     shown = pairs.head(MOST_PAIRS)
     wide, tall = 2 * _PAIR_SIDE + 5 * _GAP, _PAIR_SIDE + 3 * _LINE + 2 * _GAP
     columns = min(3, len(shown))

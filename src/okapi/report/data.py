@@ -1,4 +1,4 @@
-"""What `okapi data` prints of a data set, and the files it writes: a contact sheet and tables of samples and copies."""
+"""What `okapi data` prints of a data set, and what it writes: a contact sheet, tables of samples and duplicates."""
 
 import io
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from okapi.console import stdout, working
 from okapi.data import write_frame
-from okapi.data.duplicates import LIKENESS
-from okapi.data.fingerprints import LEAST_SIDE, is_pictures, what
+from okapi.data.duplicates import LEAST_SIDE, LIKENESS, NEAR_NEEDS, can_find_near, is_images, what
+from okapi.data.images import Images
 from okapi.data.inspection import Inspection, check_near, inspect_dataset, is_leak
 from okapi.data.text import Texts
 from okapi.data.unchecked import unchecked_dataset
@@ -61,8 +61,8 @@ def data_report(source: Path, settings: Any, *, near: int | None, out: Path | No
         for path in write_report(inspection, source.name or str(source), out):
             _say(console, f"Written: {path}")
     else:
-        sheet = "a contact sheet and " if is_pictures(dataset) else ""
-        _say(console, f"--out FOLDER writes {sheet}tables of all samples and copies")
+        sheet = "a contact sheet and " if is_images(dataset) else ""
+        _say(console, f"--out FOLDER writes {sheet}tables of all samples and duplicates")
     return len(inspection.faults())
 
 
@@ -78,12 +78,12 @@ def print_inspection(console: Console, inspection: Inspection, source: str, near
     else:
         _print_targets(console, inspection.targets("split"), len(dataset))
         _print_targets(console, inspection.targets("domain"), most)
-    if is_pictures(dataset):
+    if is_images(dataset):
         _print_sizes(console, inspection)
     if not isinstance(dataset.inputs, Tensor | Texts):
         _print_faults(console, inspection)
     _print_notes(console, inspection)
-    _print_copies(console, inspection, near)
+    _print_duplicates(console, inspection, near)
     if isinstance(dataset.inputs, Texts):
         _print_examples(console, inspection)
 
@@ -96,18 +96,18 @@ def _headline(inspection: Inspection, source: str) -> str:
 
 
 def write_report(inspection: Inspection, title: str, out: Path) -> list[Path]:
-    """Write tables and, of pictures, sheets to a folder, each as a whole; what is not needed any more is removed."""
+    """Write tables and, of images, sheets to a folder, each as a whole; what is not needed any more is removed."""
     out.mkdir(parents=True, exist_ok=True)
-    every = inspection.copies.every()
+    every = inspection.duplicates
     write_frame(inspection.samples(), out / "samples.csv")
     write_frame(inspection.pairs(every), out / "duplicates.csv")
     written = [out / "samples.csv", out / "duplicates.csv"]
     sheets: dict[str, Image.Image] = {}
-    if is_pictures(inspection.dataset) and any(found.digest for found in inspection.prints):
+    if is_images(inspection.dataset) and any(found.digest for found in inspection.prints):
         sheets["contact_sheet.png"] = contact_sheet(inspection, _headline(inspection, title))
         if not every["exact"].all():
             first = _leaks_first(inspection, every[~every["exact"]])
-            sheets["near_duplicates.png"] = pair_sheet(inspection, first, f"{title}: pictures that are nearly the same")
+            sheets["near_duplicates.png"] = pair_sheet(inspection, first, f"{title}: images that are nearly the same")
     for name in ("contact_sheet.png", "near_duplicates.png"):
         if name in sheets:
             content = io.BytesIO()
@@ -168,21 +168,21 @@ def _print_sizes(console: Console, inspection: Inspection) -> None:
     sizes = inspection.sizes()
     if sizes.empty:
         return
-    weights = sizes["pictures"].to_numpy()
+    weights = sizes["images"].to_numpy()
     lines = []
     for side in ("width", "height"):
         values = np.repeat(sizes[side].to_numpy(), weights)
         lines.append(f"{side} {values.min():,} to {values.max():,}, median {np.median(values):,.0f}")
-    modes = sizes.groupby("mode")["pictures"].sum().sort_values(ascending=False)
+    modes = sizes.groupby("mode")["images"].sum().sort_values(ascending=False)
     named = ", ".join(f"{mode} ({count(number)})" for mode, number in modes.items())
     frame = sizes.head(MOST_SIZES)
     rows = [
-        [f"{row['width']} x {row['height']}", row["mode"], count(row["pictures"])] for row in frame.to_dict("records")
+        [f"{row['width']} x {row['height']}", row["mode"], count(row["images"])] for row in frame.to_dict("records")
     ]
-    print_table(console, "Sizes of pictures", ["pixels", "mode", "pictures"], rows, words=["pixels", "mode"])
+    print_table(console, "Sizes of images", ["pixels", "mode", "images"], rows, words=["pixels", "mode"])
     if len(sizes) > MOST_SIZES:
-        rest = sizes["pictures"].iloc[MOST_SIZES:].sum()
-        _say(console, f"… and {count(len(sizes) - MOST_SIZES)} more sizes: {count(rest)} pictures")
+        rest = sizes["images"].iloc[MOST_SIZES:].sum()
+        _say(console, f"… and {count(len(sizes) - MOST_SIZES)} more sizes: {count(rest)} images")
     _say(console, f"Sides: {'; '.join(lines)}. Modes: {named}")
 
 
@@ -216,33 +216,40 @@ def _print_notes(console: Console, inspection: Inspection) -> None:
         _say(console, f"Note: {note}")
 
 
-def _print_copies(console: Console, inspection: Inspection, near: int | None) -> None:
-    copies, table = inspection.copies, inspection.copies_by_split()
+def _print_duplicates(console: Console, inspection: Inspection, near: int | None) -> None:
+    split, across, found = inspection.split, inspection.across_splits, inspection.duplicates
     if len(inspection.used) > 1:
         rows = [
             [row["split"], row["of"], count(row["exact"]), count(row["near"]), _verdict(row["split"], row["of"])]
-            for row in table.to_dict("records")
+            for row in inspection.duplicates_by_split().to_dict("records")
         ]
         if rows:
-            heads = ["samples of", "with a copy in", "exact", "near", ""]
-            print_table(console, "Copies across splits", heads, rows, words=["samples of", "with a copy in", ""])
-            _print_pairs(console, inspection, _leaks_first(inspection, copies.across_splits), "First of them")
+            heads = ["samples of", "with a duplicate in", "exact", "near", ""]
+            print_table(
+                console, "Duplicates across splits", heads, rows, words=["samples of", "with a duplicate in", ""]
+            )
+            _print_pairs(console, inspection, _leaks_first(inspection, across), "First of them")
         else:
             console.print()
-            _say(console, "Copies across splits: none")
+            _say(console, "Duplicates across splits: none")
     console.print()
-    elsewhere = copies.across_domains
-    exact, nearly = int(elsewhere["exact"].sum()), int((~elsewhere["exact"]).sum())
     if inspection.dataset.domain.ndim == 1:
-        _say(console, f"Pairs of copies in different domains: {count(exact)} exact, {count(nearly)} near")
+        domain = inspection.dataset.domain.numpy()
+        elsewhere = found[domain[found["row"]] != domain[found["other"]]]
+        _say(console, f"Duplicates of a sample in another domain: {_exact_and_near(elsewhere)}")
         if len(elsewhere) and len(inspection.used) == 1:
             _print_pairs(console, inspection, elsewhere, "First of them")
-    within = copies.within_splits
+    within = found.drop(across.index)
     for name in inspection.used:
-        exact = within["exact"][inspection.split[within["row"]] == name]
-        if len(exact):
-            _say(console, f"Pairs of copies within {name}: {count(exact.sum())} exact, {count((~exact).sum())} near")
+        of_split = within[split[within["row"]] == name]
+        if len(of_split):
+            _say(console, f"Duplicates within {name}: {_exact_and_near(of_split)}")
     _say(console, _definition(inspection, near))
+
+
+def _exact_and_near(found: pd.DataFrame) -> str:
+    exact = int(found["exact"].sum())
+    return f"{count(exact)} exact, {count(len(found) - exact)} near"
 
 
 def _verdict(split: str, of: str) -> str:
@@ -258,33 +265,38 @@ def _leaks_first(inspection: Inspection, found: pd.DataFrame) -> pd.DataFrame:
 def _print_pairs(console: Console, inspection: Inspection, found: pd.DataFrame, title: str) -> None:
     pairs = inspection.pairs(found.head(MOST_PAIRS)).to_dict("records")
     rows = [[row["split"], row["id"], row["other_split"], row["other_id"], _kind(row)] for row in pairs]
-    heads = ["split", "sample", "in", "copy", "kind"]
+    heads = ["split", "sample", "in", "duplicate of", "kind"]
     print_table(console, title, heads, rows, words=heads)
     if len(found) > MOST_PAIRS:
         _say(console, f"… and {count(len(found) - MOST_PAIRS)} more")
 
 
 def _kind(pair: dict[Any, Any]) -> str:
-    return "exact" if pair["copy"] == "exact" else f"near, {pair['bits']} bits"
+    return "exact" if pair["kind"] == "exact" else f"near, {pair['bits']} bits"
 
 
 def _definition(inspection: Inspection, near: int | None) -> str:
-    """Return what is called a copy."""
+    """Return what is called a duplicate."""
     dataset = inspection.dataset
-    if not is_pictures(dataset):
+    if not is_images(dataset):
         same = "the same text, but for white space" if isinstance(dataset.inputs, Texts) else "the same numbers"
-        return f"An exact copy is {same}; near ones are looked for among pictures only"
+        return f"An exact duplicate is {same}; near ones are looked for among image files only"
+    same = "An exact duplicate has the same pixels"
+    if not isinstance(dataset.inputs, Images):
+        return f"{same}; near ones are looked for among image files only"
     if near is None:
-        return "An exact copy has the same pixels; near ones were not looked for"
-    without = sum(found.digest is not None and found.hash is None for found in inspection.prints)
+        return f"{same}; near ones were not looked for"
+    if not can_find_near():
+        return f"{same}; {NEAR_NEEDS}"
+    without = sum(sample.digest is not None and sample.grey is None for sample in inspection.prints)
     small = (
         f"; {count(without)} that are flat or smaller than {LEAST_SIDE} pixels are compared exactly only"
         if without
         else ""
     )
     return (
-        f"An exact copy has the same pixels; hashes of near ones differ in {near} of 64 bits or fewer, and small grey "
-        f"pictures of them correlate by {LIKENESS} or more{small}"
+        f"{same}; hashes of near ones differ in {near} of 64 bits or fewer, and small grey images of them correlate by "
+        f"{LIKENESS} or more{small}"
     )
 
 

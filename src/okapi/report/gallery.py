@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okapi.data.dataset import Dataset
-from okapi.data.fingerprints import is_pictures
+from okapi.data.duplicates import is_images
 from okapi.data.text import Texts
 from okapi.matching import MatchPrecision
 from okapi.report.contact_sheet import picture_reader
@@ -128,7 +128,7 @@ class _Showing:
     def __init__(self, encoded: Encoded, labels: list[str | None]) -> None:
         self._encoded, self._labels = encoded, labels
         self._pictures: dict[int, str] = {}
-        self.is_visual = is_pictures(encoded.dataset)
+        self.is_visual = is_images(encoded.dataset)
         self._read = picture_reader(encoded.dataset) if self.is_visual else None
 
     def __call__(self, sample: int, distance: float = 0.0, mark: str = "") -> Shown:

@@ -11,7 +11,6 @@ from okapi.algorithms.cross_domain import CrossDomainAlgorithm
 from okapi.config import Config, ConfigError, Sampling
 from okapi.data.batches import Batches
 from okapi.data.dataset import Dataset
-from okapi.data.images import Images
 from okapi.data.registry import build_dataset
 from okapi.data.sampling import BalancedStream, Stream, WeightedStream
 from okapi.models import Network, build, untrained
@@ -66,7 +65,7 @@ def build_network(config: Config, dataset: Dataset, weights: Path | None = None)
     # Weights that are replaced need not be found: a run serves where neither hub nor folder is at hand.
     model = config.model if weights is None else untrained(config.model)
     sample = dataset.sample(int(dataset.rows("train")[0]))
-    network = build(model, sample, dataset.task, pixels=isinstance(dataset.inputs, Images))
+    network = build(model, sample, dataset.task, pixels="range" in dataset.description())
     if weights is not None:
         try:
             network.load_state_dict(read_weights(weights))
