@@ -97,12 +97,12 @@ def test_files_that_are_not_npz(tmp_path: Path):
         arrays_dataset(replace(settings, target="label"))
     with pytest.raises(TableError, match=r"none.npz does not exist"):
         arrays_dataset(replace(settings, path=str(tmp_path / "none.npz")))
-    with pytest.raises(TableError, match="is not a file"):
+    with pytest.raises(TableError, match="is a directory; a file is wanted"):
         arrays_dataset(replace(settings, path=str(tmp_path)))
     Path(settings.path).write_bytes(Path(settings.path).read_bytes()[:500])
     with pytest.raises(TableError, match=r"data.npz cannot be read"):
         arrays_dataset(settings)
-    with pytest.raises(TableError, match=r"data.npz cannot be read"):
+    with pytest.raises(TableError, match=r"data.npz: array 'x' holds pickled objects"):
         arrays_dataset(saved(tmp_path, x=np.array([[object()]] * 6)))
 
 

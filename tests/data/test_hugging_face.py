@@ -42,7 +42,7 @@ def rows(**changes) -> "datasets.Dataset":
 
 
 def test_features_and_class_labels():
-    data = hugging_face_dataset(rows(), ColumnSettings(features=("x", "z"), **COLUMNS))
+    data = hugging_face_dataset(rows(), ColumnSettings(features=("x", "z"), scale="none", **COLUMNS))
     assert torch.equal(data.inputs, torch.tensor([[*x, z] for x, z in zip(ROWS["x"], ROWS["z"], strict=True)]))
     assert data.class_names == ("cat", "dog")
     assert data.target.tolist() == [0, 1, -1, 0, 1, 0]
@@ -103,9 +103,9 @@ def test_errors_name_row_and_column():
         hugging_face_dataset(rows(), ColumnSettings(features="x", target="label", domain="site", split="use"))
     with pytest.raises(TableError, match=r"row 4, column 'kind' is missing, but the sample is in train"):
         hugging_face_dataset(rows(kind=[1, 0, 1, 1, -1, 1]), settings)
-    with pytest.raises(TableError, match=r"column 'x' must hold numbers, or lists of them of one length"):
+    with pytest.raises(TableError, match=r"row 1, column 'x' holds 2 values, the first row 1"):
         hugging_face_dataset(rows(x=[[1.0]] + [[1.0, 2.0]] * 5), settings)
-    with pytest.raises(TableError, match=r"row 1, column 'x' is inf, not a finite number"):
+    with pytest.raises(TableError, match=r"row 1, column 'x_1' is inf, not a finite number"):
         hugging_face_dataset(rows(x=[[1.0, 1.0], [1.0, np.inf]] + [[1.0, 2.0]] * 4), settings)
     with pytest.raises(ValueError, match="cache is of images in files"):
         hugging_face_dataset(rows(), ColumnSettings(features="x", cache="somewhere", **COLUMNS))

@@ -50,7 +50,14 @@ def table(folder: Path, suffix: str = ".csv", **changes) -> Path:
 
 
 def settings(path: Path, **changes) -> TableSettings:
-    columns = {"features": ("x", "z"), "target": "kind", "domain": "site", "split": "use", "id": "name"}
+    columns = {
+        "features": ("x", "z"),
+        "target": "kind",
+        "domain": "site",
+        "split": "use",
+        "id": "name",
+        "scale": "none",
+    }
     return TableSettings(**{"path": str(path), **columns, **changes})
 
 
@@ -233,9 +240,18 @@ BAD = {
         {"use": ["id_val"] * 6},
         {},
     ),
-    "features that are text": (r"column 'words' must hold numbers", {}, {"features": "words"}),
+    "features that are dates": (
+        r"'day' holds dates, not numbers: leave it out, or save what matters of it, such as the year",
+        {"day": ["2020-01-31", "2020-02-01"] * 3},
+        {"features": ("x", "day")},
+    ),
+    "categories that are missing": (
+        r"row 3, column 'words' is missing; missing: drop or impute says what to do",
+        {},
+        {"features": "words"},
+    ),
     "features that are not finite": (
-        r"row 3, column 'x' is (inf|nan), not a finite number",
+        r"row 3, column 'x' is inf, not a finite number",
         {"x": [1, 2, np.inf, 3, 4, 5]},
         {},
     ),

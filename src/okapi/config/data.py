@@ -12,6 +12,8 @@ Verify: TypeAlias = Literal["exists", "headers", "pixels"]
 Unreadable: TypeAlias = Literal["error", "skip"]
 Fold: TypeAlias = Literal["A", "B", "C", "D", "E"]
 Pool: TypeAlias = Literal["ood_val", "train_unlabeled", "val_unlabeled", "test_unlabeled", "none"]
+Missing: TypeAlias = Literal["error", "drop", "impute"]
+Scale: TypeAlias = Literal["standard", "none"]
 Names: TypeAlias = str | tuple[str, ...]
 _CHANNELS = {"rgb": 3, "grey": 1}
 
@@ -285,7 +287,9 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
     text : str, optional
         Column of texts.
     features : str or tuple of str
-        Column or columns of numbers, or of lists of numbers. One of image, text and features must be given.
+        Columns of numbers, booleans, categories or lists of numbers: names, patterns such as ``price_*`` and
+        ``encoding_{0..63}``, or ``all``: those without another role. Categories become columns of 0 and 1. One of
+        image, text and features must be given.
     target : str or tuple of str
         Column of classes, by number or by name, or of numbers; several columns for several numbers, or for labels of 0
         and 1. It may be empty where a sample is unlabelled.
@@ -301,6 +305,11 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
         Column or columns: samples that agree in them are not torn apart, such as images of one place.
     task : {"classification", "regression", "multilabel"}
         What is to be predicted: one class of several, numbers, or any of several labels.
+    missing : {"error", "drop", "impute"}
+        What becomes of samples that miss a feature: an error names the first; "drop" leaves them out; "impute" fills in
+        the median or the most frequent category of train, and adds a feature that says so.
+    scale : {"standard", "none"}
+        "standard": a column of numbers is standardised by its mean and deviation in train; lists and booleans are not.
     train_noise, strong_noise : float
         Standard deviation of the noise that is added to all features in training and to their strong view.
     """
@@ -314,6 +323,8 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
     id: str | None = None
     group: Names = ()
     task: Kind = "classification"
+    missing: Missing = "error"
+    scale: Scale = "standard"
     train_noise: float = 0.0
     strong_noise: float = 0.0
 
@@ -333,22 +344,29 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
             raise ValueError(f"target must be one column for classification, got {len(names_of(self.target))}")
         if not self.features and (self.train_noise or self.strong_noise):
             raise ValueError("train_noise and strong_noise are of features, got them for other inputs")
+        for name, kind in (("missing", Missing), ("scale", Scale)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings(ColumnSettings):
-    """A table: CSV, parquet, or npz with an array for each column; other keys are those of ColumnSettings.
+    """A table: a file with a row for each sample; other keys are those of ColumnSettings.
 
     Parameters
     ----------
     path : str
-        The file: ``.csv``, ``.csv.gz``, ``.parquet`` or ``.npz``.
+        The file: ``.csv`` or ``.tsv``, plain or ``.gz``; ``.parquet``, ``.feather``, ``.xlsx``; or ``.npz``, an array
+        for each column.
+    separator : str, optional
+        Of a CSV file; by default the one of ``, ; tab |`` on which its first rows agree.
     root : str, optional
         Folder from which paths of images are taken and out of which none may lead; by default the table's.
     """
 
     name: Literal["table"] = "table"
     path: str
+    separator: str | None = None
     root: str | None = None
 
 

@@ -1,8 +1,7 @@
 """Arrays or embeddings as a data set: in memory, or in a file that ``numpy.savez`` wrote."""
 
 import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import degrees
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from okapi.config import ArraysSettings, Kind, names_of
 from okapi.data.augment import Affine, Compose, Noise, Transform, Views
 from okapi.data.dataset import Dataset
-from okapi.data.io import TableError
-from okapi.data.splits import Splits, by_column, divide, warn_of_seen_domains
+from okapi.data.io import NpzFile, TableError, open_table
+from okapi.data.splits import LEARNT_FROM, Splits, by_column, divide, warn_of_seen_domains
 from okapi.data.task import Task
 from okapi.messages import listed
 
@@ -28,8 +28,8 @@ def arrays_dataset(settings: ArraysSettings) -> Dataset:
     path = Path(settings.path)
     names = {role: getattr(settings, role) for role in _ROLES if getattr(settings, role)}
     groups = {f"group {name}": name for name in names_of(settings.group)}
-    loaded = _load(path, [*names.values(), *groups.values()])
-    arrays = {role: loaded[name] for role, name in (names | groups).items()}
+    file = _open(path, [*names.values(), *groups.values()])
+    arrays = {role: file.array(name) for role, name in (names | groups).items()}  # inputs are mapped, not read
     called = {role: f"{path}: array {name!r}" for role, name in (names | groups).items()}
     _check_rows(arrays, called, str(path))
     if settings.domains:
@@ -49,9 +49,19 @@ def arrays_dataset(settings: ArraysSettings) -> Dataset:
     )
     if given is not None:
         warn_of_seen_domains(dataset.domain.numpy(), by_column(given), dataset.domain_names)
-    if settings.centre == "domain":
-        dataset = _centred(dataset, called["domain"])
-    return _scaled(dataset) if settings.scale == "unit" else dataset
+    return _with_recipe(dataset, settings, called["domain"])
+
+
+def arrays_from(file: NpzFile, description: Mapping[str, Any]) -> Tensor:
+    """Return the inputs (n, ...) of a file, centred and scaled as a data set's description says."""
+    _require(file, [description["inputs"]])
+    inputs = torch.from_numpy(
+        _numbers(f"{file.path}: array {description['inputs']!r}", file.array(description["inputs"]))
+    )
+    if centre := description["centre"]:
+        _require(file, [centre["domain"]])
+        inputs = _centred(inputs, np.asarray(file.array(centre["domain"], ndim=1)).astype(np.str_), centre)
+    return inputs / description["scale"] if description["scale"] else inputs
 
 
 def from_arrays(
@@ -219,41 +229,54 @@ def _named_classes(called: str, target: NDArray[np.str_], split: Splits) -> tupl
     return np.where(known, np.searchsorted(names, target), -1).astype(np.int64), tuple(names.tolist())
 
 
-def _centred(dataset: Dataset, called: str) -> Dataset:
-    """Return the data set with its inputs less the mean of their domain, over the samples that training sees."""
-    if dataset.domain.ndim != 1:
-        raise TableError(f"{called} holds sets of domains, by whose means inputs cannot be centred; set centre to null")
-    given: Any = dataset.inputs
-    inputs, seen = given.clone(), torch.from_numpy(np.isin(dataset.split, ("train", "unlabelled")))
-    everywhere = given[seen].double().mean(0)
-    for number in dataset.domain.unique():
-        mine = dataset.domain == number
-        here = mine & seen
-        inputs[mine] -= (given[here].double().mean(0) if here.any() else everywhere).to(inputs.dtype)
-    return replace(dataset, inputs=inputs)
-
-
-def _scaled(dataset: Dataset) -> Dataset:
-    """Return the data set with its inputs divided by the root mean square of those of train."""
+def _with_recipe(dataset: Dataset, settings: ArraysSettings, called: str) -> Dataset:
+    """Return the data set centred and scaled by what training sees, and how that was done."""
     inputs: Any = dataset.inputs
-    size = inputs[dataset.rows("train")].double().square().mean().sqrt().item()
-    return replace(dataset, inputs=inputs / size) if size else dataset
+    recipe: dict[str, Any] = {"kind": "arrays", "shape": list(inputs.shape[1:]), "inputs": settings.inputs}
+    recipe |= {"centre": None, "scale": None}
+    if settings.centre == "domain":
+        if dataset.domain.ndim != 1:
+            raise TableError(
+                f"{called} holds sets of domains, by whose means inputs cannot be centred; set centre to null"
+            )
+        seen = torch.from_numpy(np.isin(dataset.split, LEARNT_FROM))
+        of_domain = {name: seen & (dataset.domain == number) for number, name in enumerate(dataset.domain_names)}
+        means = {name: _mean(inputs[rows]) for name, rows in of_domain.items() if rows.any()}
+        recipe["centre"] = {"domain": settings.domain, "means": means, "everywhere": _mean(inputs[seen])}
+        inputs = _centred(inputs, np.array(dataset.domain_names)[dataset.domain], recipe["centre"])
+    if settings.scale == "unit":
+        size = inputs[dataset.rows("train")].double().square().mean().sqrt().item()
+        recipe["scale"] = size or None
+        inputs = inputs / size if size else inputs
+    return replace(dataset, inputs=inputs, recipe=recipe)
 
 
-def _load(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        raise TableError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
-    if not zipfile.is_zipfile(path):
+def _mean(inputs: Tensor) -> Any:
+    return inputs.double().mean(0).to(inputs.dtype).tolist()
+
+
+def _centred(inputs: Tensor, domain: NDArray[np.str_], centre: Mapping[str, Any]) -> Tensor:
+    """Return inputs less the mean of their domain; of a domain that training did not see, less that of all."""
+    inputs = inputs.clone()
+    for name in np.unique(domain).tolist():
+        mean = torch.tensor(centre["means"].get(name, centre["everywhere"]), dtype=inputs.dtype)
+        inputs[torch.from_numpy(domain == name)] -= mean
+    return inputs
+
+
+def _open(path: Path, names: list[str]) -> NpzFile:
+    if path.is_file() and not zipfile.is_zipfile(path):
         raise TableError(f"{path} cannot be read: it is no npz file, or it is cut short")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if missing := [name for name in names if name not in file]:
-                raise TableError(f"{path} has no array {listed(missing)}; it has {listed(file)}")
-            return {name: file[name] for name in names}
-    except TableError:
-        raise
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
-        raise TableError(f"{path} cannot be read: {error}") from error
+    file = open_table(path)
+    if not isinstance(file, NpzFile):
+        raise TableError(f"{path}: arrays are read from npz, got {path.suffix!r}; see the data set 'table'")
+    _require(file, names)
+    return file
+
+
+def _require(file: NpzFile, names: Sequence[str]) -> None:
+    if absent := [name for name in names if name not in file.columns]:
+        raise TableError(f"{file.path} has no array {listed(absent)}; it has {listed(file.columns)}")
 
 
 def _numbers(called: str, array: NDArray[Any]) -> NDArray[np.float32]:
@@ -270,7 +293,7 @@ def _numbers(called: str, array: NDArray[Any]) -> NDArray[np.float32]:
 def _domains(called: str, domain: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
     """Return domains as numbers of their sorted names, or, if they are sets, as they are."""
     if domain.ndim == 2:
-        return domain, tuple(str(number) for number in range(domain.shape[1]))
+        return np.array(domain), tuple(str(number) for number in range(domain.shape[1]))
     if domain.ndim != 1 or domain.dtype.kind not in "biuU":
         raise TableError(
             f"{called} must be whole numbers or str of shape (n,), or bool of shape (n, S); "

@@ -141,7 +141,7 @@ class Dataset:
         sample = self.sample(int(self.rows("train")[0]))  # no other split is looked into
         first = sample if isinstance(sample, Tensor) else next(iter(sample.values()))
         kind = "text" if not isinstance(sample, Tensor) else "images" if sample.ndim == 3 else "arrays"
-        return {"kind": kind, "shape": list(first.shape), **self.recipe}
+        return {"kind": kind, "shape": list(first.shape)}
 
     def check(self) -> None:
         """Reject a data set that cannot be learnt from, naming the first row that is wrong.

@@ -4,28 +4,27 @@ import copy
 import io
 from collections.abc import Mapping
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from okapi.config import ColumnSettings, ImageSettings, names_of
+from okapi.data.dataset import Dataset
+from okapi.data.features import read_cells, text_cells, text_recipe
 from okapi.data.images import Images
-from okapi.data.io import TableError, check_names
-from okapi.data.table_dataset import Inputs, TableRows, check_features, label_columns
+from okapi.data.io import TableError, TableFile, check_names, choose_columns
+from okapi.data.table_dataset import TableRows, feature_kinds, features_dataset, label_columns
 from okapi.data.text import Texts
 from okapi.messages import listed
-
-if TYPE_CHECKING:
-    from okapi.data.dataset import Dataset
 
 _SOURCE = "the Hugging Face data set"
 
 
 def hugging_face_dataset(
     data: Any, settings: ColumnSettings, *, split_names: Mapping[str, str] | None = None
-) -> "Dataset":
+) -> Dataset:
     """Return a data set of the library ``datasets`` as one of ours.
 
     Parameters
@@ -50,13 +49,21 @@ def hugging_face_dataset(
         data = _joined(data, settings.split, dict(split_names or {}))
     elif split_names is not None:
         raise ValueError("split_names are of a mapping of data sets, got them for a single one")
-    inputs = [*names_of(settings.features), *(name for name in (settings.image, settings.text) if name is not None)]
-    check_names(_SOURCE, data.column_names, [*label_columns(settings), *inputs])
+    image, text = settings.image, settings.text
+    wanted = [*label_columns(settings), *([text] if text is not None else [])]
+    check_names(_SOURCE, data.column_names, [*wanted, *([image] if image is not None else [])])
     if not len(data):
         raise TableError(f"{_SOURCE} has no rows")
-    rows = TableRows(_frame(data, settings), settings, _SOURCE, first=0)
-    rows.check()
-    return rows.dataset(_inputs(data, rows, settings))
+    features = choose_columns(TableFile(data.data.table, _SOURCE), names_of(settings.features), wanted)
+    file = TableFile(_table(data, list(dict.fromkeys([*wanted, *features]))), _SOURCE, first=0)
+    rows = TableRows(file.labels(wanted), settings, file)
+    if text is not None:
+        texts = Texts(text_cells(rows.frame[text], rows.place), settings)
+        return rows.dataset(lambda split: (texts, text_recipe(text, settings)))
+    if image is not None:
+        images = HuggingFaceImages(data, image, settings)
+        return rows.dataset(lambda split: (images, {}))
+    return features_dataset(rows, read_cells(file, feature_kinds(file, settings)))
 
 
 class HuggingFaceImages(Images):
@@ -113,30 +120,12 @@ def _joined(parts: Mapping[str, Any], column: str | None, names: Mapping[str, st
     return import_module("datasets").concatenate_datasets(marked)
 
 
-def _frame(data: Any, settings: ColumnSettings) -> pd.DataFrame:
-    """Return the columns of labels and text; classes by their names."""
-    wanted = [*label_columns(settings), *([settings.text] if settings.text is not None else [])]
-    frame: pd.DataFrame = data.select_columns(wanted).to_pandas()
-    for name in wanted:
+def _table(data: Any, columns: list[str]) -> Any:
+    """Return columns as an Arrow table; classes by their names, -1 is none."""
+    table = data.select_columns(columns).with_format("arrow")[:]
+    for number, name in enumerate(columns):
         class_names = getattr(data.features[name], "names", None)
         if class_names is not None:
-            frame[name] = frame[name].map(dict(enumerate(class_names)))  # -1 is no class
-    return frame
-
-
-def _inputs(data: Any, rows: TableRows, settings: ColumnSettings) -> Inputs:
-    if settings.text is not None:
-        return Texts(rows.texts(settings.text), settings)
-    if settings.image is not None:
-        return HuggingFaceImages(data, settings.image, settings)
-    columns, names = [], []
-    for name in names_of(settings.features):
-        values = data.with_format("numpy", columns=[name])[:][name]
-        if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
-            raise TableError(
-                f"{_SOURCE}: column {name!r} must hold numbers, or lists of them of one length, for features"
-            )
-        block = values.reshape(len(values), -1)
-        columns.append(block)
-        names += [name] * block.shape[1]
-    return check_features(rows, np.concatenate(columns, axis=1), names)
+            named = dict(enumerate(class_names))
+            table = table.set_column(number, name, pa.array([named.get(value) for value in table[name].to_pylist()]))
+    return table.select(columns)

@@ -104,6 +104,9 @@ class TableFile:
         What errors call the first row.
     """
 
+    first = 1
+    strict = True  # a cell that is no number is an error; else it is missing
+
     def __init__(self, table: Any, called: str, first: int = 1) -> None:
         self.path, self.first = Path(called), first
         self.table, self.columns = table, list(table.schema.names)
@@ -139,7 +142,7 @@ class TableFile:
         X, start = np.empty((rows, total), dtype), 0
         with _reading(self.path):
             for batch in self._batches(names, max(1, BLOCK // max(total, 1))):
-                place = _shifted(self.place, start)
+                place = _shifted(self.place, start) if self.strict else None
                 blocks = [_block(batch.column(name), name, widths[name], place) for name in names]
                 np.concatenate(blocks, axis=1, out=X[start : start + len(batch)], casting="unsafe")
                 start += len(batch)
@@ -171,7 +174,7 @@ class _ArrowFile(TableFile):
     """Parquet or feather: columns with types, mapped into memory where they can be."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.first = path, 1
+        self.path = path
         self.parquet = path.suffix.lower() == ".parquet"
         self.file = (
             pq.ParquetFile(path, memory_map=True) if self.parquet else pa.ipc.open_file(pa.memory_map(str(path)))
@@ -213,7 +216,7 @@ class _CsvFile(TableFile):
     """Text: what a column holds is known only once it is read. A sheet of xlsx is read as its CSV."""
 
     def __init__(self, path: Path, separator: str | None) -> None:
-        self.path, self.first = path, 1
+        self.path = path
         self.sheet = _sheet(path) if path.suffix.lower() == ".xlsx" else None
         self.size = len(self.sheet) if self.sheet is not None else path.stat().st_size
         header, self.separator = _csv_header(path, self.sheet, separator)
@@ -338,7 +341,7 @@ class NpzFile(TableFile):
     """Arrays in a zip file. One saved uncompressed is mapped where it lies, not read."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.first = path, 1
+        self.path = path
         self.rows = 0
         self.members: dict[str, _Member] = {}
         with zipfile.ZipFile(path) as archive:
@@ -596,15 +599,17 @@ def check_memory(path: Path, needed: float, task: str = "", advice: str = _READ_
         raise TableError(f"{path} {has}: {advice}")
 
 
-def _block(array: Any, name: str, width: int, place: Place) -> NDArray[Any]:
+def _block(array: Any, name: str, width: int, place: Place | None) -> NDArray[Any]:
     """Return a batch of one column as numbers, (rows, width)."""
     kind = _arrow_kind(array.type)
     if kind == "text":
-        return to_numbers(array.to_pandas().rename(name), place)[:, None]
+        values = array.to_pandas().rename(name)
+        return (number_cells(values)[0] if place is None else to_numbers(values, place))[:, None]
     if kind == "matrix":
         lengths = pc.list_value_length(array).fill_null(width).to_numpy()
         if len(odd := np.flatnonzero(lengths != width)):
-            raise TableError(f"{place(int(odd[0]), name)} holds {lengths[odd[0]]} values, the first row {width}")
+            cell = place(int(odd[0]), name) if place is not None else f"column {name!r}"
+            raise TableError(f"{cell} holds {lengths[odd[0]]} values, the first row {width}")
         values = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array) - array.null_count, width)
         if not array.null_count:
             return np.asarray(values)

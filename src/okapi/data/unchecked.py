@@ -5,16 +5,18 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from okapi.config import TableSettings, Verify
 from okapi.data.dataset import Dataset
+from okapi.data.features import read_cells, text_cells
 from okapi.data.images import ImageFiles
-from okapi.data.io import TableFile
 from okapi.data.registry import build_dataset
 from okapi.data.splits import SeenDomainWarning
-from okapi.data.table_dataset import Inputs, TableRows, image_paths, read_rows, table_inputs
+from okapi.data.table_dataset import feature_kinds, image_paths, read_rows
 from okapi.data.text import Texts
 
 _UNCHECKED: dict[str, Any] = {"verify": "exists", "unreadable": "error", "cache": None, "tokenizer": ""}
@@ -32,10 +34,7 @@ def unchecked_dataset(settings: Any) -> Dataset:
     settings = replace(settings, **{name: value for name, value in _UNCHECKED.items() if name in known})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SeenDomainWarning)  # an inspection says it too
-        if isinstance(settings, TableSettings):
-            source, rows = read_rows(settings)
-            return rows.dataset(_as_found(source, rows, settings))
-        return build_dataset(settings)
+        return _table_as_found(settings) if isinstance(settings, TableSettings) else build_dataset(settings)
 
 
 class FoundImages(ImageFiles):
@@ -56,10 +55,17 @@ class FoundTexts(Texts):
         return {}
 
 
-def _as_found(source: TableFile, rows: TableRows, settings: TableSettings) -> Inputs:
+def _table_as_found(settings: TableSettings) -> Dataset:
+    file, rows = read_rows(settings)
     if settings.text is not None:
-        return FoundTexts(rows.texts(settings.text), settings)
+        texts = FoundTexts(text_cells(rows.frame[settings.text], rows.place), settings)
+        return rows.dataset(lambda split: (texts, {}))
     if settings.image is not None:
-        root = Path(settings.root) if settings.root is not None else source.path.parent
-        return FoundImages(root, image_paths(rows, settings.image, root), settings)
-    return table_inputs(source, rows, settings)
+        root = Path(settings.root) if settings.root is not None else file.path.parent
+        files = FoundImages(root, image_paths(rows, settings.image, root), settings)
+        return rows.dataset(lambda split: (files, {}))
+    file.strict = False
+    cells = read_cells(file, feature_kinds(file, settings))
+    codes = [pd.factorize(texts)[0] for texts in cells.texts.values()]
+    features = torch.from_numpy(np.column_stack([cells.numbers, *codes]).astype(np.float32))
+    return rows.dataset(lambda split: (features, {}))
