@@ -193,6 +193,11 @@ class _ArrowFile(TableFile):
             frame: pd.DataFrame = pa.Table.from_batches(batches, schema).to_pandas(ignore_metadata=True)
         return frame
 
+    def default(self, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
+        """Return the columns whose types say that they are covariates: text does not."""
+        typed = {name: kind for name, kind in kinds.items() if _arrow_kind(self._type(name)) != "text"}
+        return super().default(typed)
+
     def _rows(self) -> int:
         if self.parquet:
             return int(self.file.metadata.num_rows)
@@ -462,7 +467,7 @@ def choose_columns(file: TableFile, wanted: Iterable[str], taken: Collection[str
     """Return the columns that names and patterns stand for, each once.
 
     ``price_*`` stands for all that match, but for those ``taken`` by other roles; ``encoding_{0..63}`` for 64 columns,
-    all of which must be there; ``all`` for all columns of ``file.default`` that have no other role.
+    all of which must be there; ``all`` for all numbers, booleans, lists and categories that have no other role.
 
     Examples
     --------
@@ -481,7 +486,7 @@ def choose_columns(file: TableFile, wanted: Iterable[str], taken: Collection[str
             check_names(file.path, file.columns, named)
             chosen += named
         elif name == "all":
-            chosen += file.default(file.kinds(free))
+            chosen += [column for column, kind in file.kinds(free).items() if kind in (*NUMERIC, "category")]
         elif any(mark in name for mark in "*?["):
             matching = [column for column in free if fnmatchcase(column, name)]
             if not matching:

@@ -97,10 +97,10 @@ def read_table(
     domain : str
         Column that says where a sample comes from.
     columns : sequence of str, optional
-        Covariates: names, patterns such as ``price_*`` and ``encoding_{0..63}``, or ``all``. Default: all, which is
-        every column of numbers, booleans or categories without another role; in an npz that holds a 2-D array, that
-        array alone. Text counts as categories if it has 2 to 20 distinct values and fewer than half as many as rows.
-        Text that is named here always does.
+        Covariates: names, patterns such as ``price_*`` and ``encoding_{0..63}``, or ``all``. Default: every column of
+        numbers, booleans or categories without another role; in an npz that holds a 2-D array, that array alone. A
+        text column of a CSV file counts as categories if it has 2 to 20 distinct values and fewer than half as many as
+        rows. Text that is named here always does.
     id, image : str, optional
         Columns with unique names of the samples, with paths of their images.
     propensity : str or sequence of str, optional
