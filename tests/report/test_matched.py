@@ -12,26 +12,35 @@ from tests.training import small_data
 from tests.training.small_data import Recorded
 
 from okapi.algorithms import OkapiPlus
+from okapi.commands.report import write_report
+from okapi.commands.run_samples import OPEN, class_text, domain_text, match_encoded, sample_rows, samples_of
 from okapi.config import TokenSettings
 from okapi.data.text import Texts
 from okapi.matching import CaliperMatcher, caliper_nn
 from okapi.matching.centring import centred
 from okapi.models import MLP, Network
 from okapi.nn import Pool, match
-from okapi.report import write_report
-from okapi.report.embedding_map import draw_map, principal_components
-from okapi.report.gallery import make_gallery
-from okapi.report.matched import OPEN, Matched, class_text, domain_text, match_encoded, sample_rows
-from okapi.report.matched_figures import TEMPERATURES, kept, matched_figures
+from okapi.report.plots import MOST_LOOKS, to_svg
+from okapi.report.run_matches import (
+    OTHER,
+    Matched,
+    categories,
+    make_gallery,
+    map_section,
+    matched_figures,
+    principal_components,
+)
 from okapi.report.run_page import Looked, report_page
 from okapi.report.runs import Gathered
 from okapi.training import train
 
 
 def page_of(encoded) -> str:
-    matched = match_encoded(encoded)
-    figures = matched_figures(encoded, matched) if isinstance(matched, Matched) else []
-    return report_page(Gathered((), (), ()), None, Looked(encoded, matched, figures))
+    return report_page(Gathered((), (), ()), None, Looked(samples_of(encoded), match_encoded(encoded)))
+
+
+def gallery_of(encoded, **options) -> list:
+    return make_gallery(samples_of(encoded), match_encoded(encoded), **options)
 
 
 @pytest.mark.parametrize("samples", [1, 7, 50, 130, 10_000])
@@ -99,7 +108,7 @@ def test_domain_labels_and_directions_are_the_run_s():
     site = np.array([domain_text(encoded.dataset, row) for row in encoded.rows])[found.pool]
     assert set(site[found.matches.query]) == {"rome"}
     assert set(site[found.matches.key.flatten()]) == {"wien"}
-    assert make_gallery(encoded, found).asked == 30
+    assert found.asked == 30
 
 
 def test_the_prognostic_caliper_takes_labels_of_train_and_predictions_of_unlabelled_samples():
@@ -108,9 +117,9 @@ def test_the_prognostic_caliper_takes_labels_of_train_and_predictions_of_unlabel
     )
     sure = 50 * torch.nn.functional.one_hot(encoded.dataset.target[torch.from_numpy(encoded.rows)], 3).float()
     found = match_encoded(replace(encoded, predictions=sure))
-    assert make_gallery(encoded, found).precision.value == 1.0
+    assert found.precision.value == 1.0
     wrong = match_encoded(replace(encoded, predictions=sure.roll(1, 1)))  # of train it is not looked at
-    assert make_gallery(encoded, wrong).precision.value == 0.0
+    assert wrong.precision.value == 0.0
 
 
 def test_methods_that_match_nothing_and_empty_calipers_still_show_neighbours():
@@ -128,20 +137,20 @@ def test_one_domain_is_a_sentence_on_a_page_with_a_map():
     assert match_encoded(encoded) == "There is one domain only: nothing to match across."
     page = page_of(encoded)
     assert "one domain only" in page
-    assert page.count("<circle") == len(encoded.rows)
+    assert 'alt="By domain"' in page
     assert 'id="gallery"' not in page
 
 
 def test_the_gallery_is_drawn_in_turn_from_domains_and_classes():
     encoded = make_encoded(make_dataset(), fixed_caliper=None, std_caliper=None)
-    gallery = make_gallery(encoded, match_encoded(encoded), most=12)
-    drawn = {(query.sample.domain, query.sample.label) for query in gallery.queries}
+    gallery = gallery_of(encoded, most=12)
+    drawn = {(query.sample.domain, query.sample.label) for query in gallery}
     assert len(drawn) == 12
-    assert gallery.queries == make_gallery(encoded, match_encoded(encoded), most=12).queries
-    for query in make_gallery(encoded, match_encoded(encoded)).queries:
+    assert gallery == gallery_of(encoded, most=12)
+    for query in gallery_of(encoded):
         marks = ["right" if key.label == query.sample.label else "wrong" for key in query.keys]
         assert [key.mark for key in query.keys] == marks
-        assert query.agreement == ("wrong" if "wrong" in marks else "right")
+        assert query.agreement == ("some wrong" if "wrong" in marks else "right")
         distances = [key.distance for key in query.keys]
         assert distances == sorted(distances)
 
@@ -161,11 +170,10 @@ def test_the_page_says_how_many_matches_are_of_the_same_class_in_either_directio
 def test_matches_without_labels_are_neither_right_nor_wrong():
     target = torch.where(torch.from_numpy(SPLIT == "unlabelled"), -1, make_dataset().target)
     encoded = make_encoded(make_dataset(target=target))
-    gallery = make_gallery(encoded, match_encoded(encoded))
-    assert not gallery.marked
-    assert gallery.precision.overall["unknown"] == gallery.matched * 3
-    assert {query.agreement for query in gallery.queries} == {"unknown"}
-    assert 'id="by-mark"' not in page_of(encoded)
+    matched = match_encoded(encoded)
+    assert matched.precision.overall["unknown"] == len(matched.matches) * 3
+    assert {query.agreement for query in gallery_of(encoded)} == {"not known"}
+    assert "data-matches" not in page_of(encoded)
 
 
 def test_texts_are_shown_as_excerpts():
@@ -190,7 +198,7 @@ def test_a_picture_that_cannot_be_read_is_a_placeholder(monkeypatch):
 
         return read
 
-    monkeypatch.setattr("okapi.report.gallery.picture_reader", broken)
+    monkeypatch.setattr("okapi.commands.run_samples.picture_reader", broken)
     page = page_of(make_encoded(make_dataset(inputs=torch.rand(ROWS, 3, 8, 8))))
     assert "data:image/svg+xml" in page
 
@@ -198,15 +206,9 @@ def test_a_picture_that_cannot_be_read_is_a_placeholder(monkeypatch):
 @pytest.mark.parametrize("kind", ["regression", "multilabel"])
 def test_numbers_and_labels_have_pages_too(kind):
     encoded = make_encoded(make_dataset(kind))
-    gallery = make_gallery(encoded, match_encoded(encoded))
-    assert gallery.marked == (kind == "multilabel")
-    drawn = draw_map(encoded)
-    legend = [name for name, _, _ in drawn.colourings[1].legend]
-    if kind == "regression":
-        assert drawn.colourings[1].title == "target"
-        assert len(legend) == 5
-        assert sum(number for _, _, number in drawn.colourings[1].legend) == len(encoded.rows)
-    assert page_of(encoded).count("<circle") == len(encoded.rows)
+    marked = any(key.mark for query in gallery_of(encoded) for key in query.keys)
+    assert marked == (kind == "multilabel")
+    assert f'alt="By {"target" if kind == "regression" else "class"}"' in page_of(encoded)
 
 
 def test_sets_of_domains_have_pages_too():
@@ -234,39 +236,30 @@ def test_principal_components_are_scikit_learn_s():
 
 
 def test_domains_beyond_twelve_are_other():
-    names = tuple(f"site {number}" for number in range(30))
-    domain = torch.arange(ROWS) % 30
-    drawn = draw_map(make_encoded(make_dataset(domain=domain, domain_names=names)), most=100)
-    legend = drawn.colourings[0].legend
-    assert len(legend) == 13
-    assert legend[-1][0] == "other"
-    assert sum(number for _, _, number in legend) == drawn.shown == 100
-    looks = [(its.colour, its.hollow) for _, its, _ in legend]
-    assert len(set(looks)) == 13
+    names = [f"site {number % 30}" for number in range(100)]
+    groups = categories(names)
+    assert len(groups) == MOST_LOOKS + 1
+    assert groups[-1][0] == OTHER
+    assert sorted(np.concatenate([members for _, _, members in groups])) == list(range(100))
+    assert len({look for _, look, _ in groups}) == MOST_LOOKS + 1
 
 
-def test_the_caliper_keeps_more_at_higher_temperatures():
-    encoded = make_encoded(make_dataset(), fixed_caliper=0.8)
-    (caption, svg), (love, _) = matched_figures(encoded, match_encoded(encoded))
-    assert "fixed caliper 0.8" in caption
+def test_figures_show_propensities_and_balance_before_and_after_matching():
+    (caption, histograms), (love, _) = matched_figures(match_encoded(make_encoded(make_dataset(), fixed_caliper=0.8)))
+    assert "tells the domains apart with a balanced accuracy of" in caption
+    assert "dashed: fixed caliper" in to_svg(histograms)
     assert "standardised mean differences" in love
-    shares = [int(text) for text in re.findall(r"(\d+)% inside the caliper", str(svg))]
-    assert len(shares) == len(TEMPERATURES)
-    assert shares == sorted(shares)
-    assert shares[0] < shares[-1]
-    assert kept(np.array([0.05, 0.5, 0.95]), 0.9).tolist() == [False, True, False]
-    assert kept(np.array([[0.1, 0.2, 0.7], [0.0, 0.05, 0.95]]), 0.9).tolist() == [True, False]
 
 
-def test_a_page_that_would_be_too_large_has_fewer_matches_and_points_and_says_so(monkeypatch):
+def test_a_page_that_would_be_too_large_has_fewer_matches_and_a_map_of_some_points(monkeypatch):
     encoded = make_encoded(make_dataset(inputs=torch.rand(ROWS, 3, 96, 96)))
     whole = page_of(encoded)
     monkeypatch.setattr("okapi.report.run_page.MOST_BYTES", len(whole) // 2)
     less = page_of(encoded)
     assert len(less.encode()) < len(whole) // 2
-    assert less.count("<circle") < whole.count("<circle") == len(encoded.rows)
-    assert re.search(r"Encodings of \d+ samples of 160 that were encoded", less)
     assert re.search(r"(\d+) of \d+ matched queries", less)[1] != re.search(r"(\d+) of \d+ matched queries", whole)[1]
+    monkeypatch.setattr("okapi.report.run_matches.MOST_POINTS", 50)
+    assert "Encodings of 50 samples of 160 that were encoded" in map_section(samples_of(encoded)).about
 
 
 def test_classes_are_called_by_their_names_and_unknown_ones_by_none():

@@ -10,23 +10,25 @@ from tests.report.folders import evaluation, write_predictions, write_run
 
 from okapi.benchmark import make_grid
 from okapi.benchmark.plan import settle
+from okapi.commands.report import choose_run
 from okapi.report.confusion import MOST_CLASSES, read_confusion
 from okapi.report.curves import MOST_POINTS, draw_curves
-from okapi.report.run_page import choose_run, report_page
+from okapi.report.plots import to_svg
+from okapi.report.run_page import report_page
 from okapi.report.run_tables import about_split, chosen_split, group_tables, runs_table
-from okapi.report.runs import gather, read_record, seconds_left
+from okapi.report.runs import gather, read_record
 from okapi.runs import Run
 
 
 def cells(table) -> list[list[str]]:
-    return [[text for text, _ in row] for row in table.rows]
+    return table.texts()
 
 
 def test_a_finished_run_has_the_figures_of_its_results(tmp_path):
     run = write_run(tmp_path / "run", evaluations=[evaluation("ood_test", {"north": 0.5, "south": 0.25})])
     gathered = gather([run])
     table = runs_table(gathered.runs)
-    assert [label for label, _ in table.header][4:6] == ["ood_test accuracy", "ood_test accuracy domain worst"]
+    assert [column.name for column in table.heads][4:6] == ["ood_test accuracy", "ood_test accuracy domain worst"]
     assert cells(table) == [["run", "erm", "0", "step 30, selected by ood_val", "0.3750", "0.2500", "0.8000", "0.6000"]]
     assert gathered.notes == ()
 
@@ -119,9 +121,6 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path):
         file.write("40,train,loss,0.1")  # the 2345 is not written yet
     record = read_record(run)
     assert (record.step, record.steps, record.is_finished) == (30, 100, False)
-    assert seconds_left(record) == pytest.approx(35)
-    assert seconds_left(read_record(write_run(tmp_path / "early", done=10))) is None  # no pace yet
-    assert seconds_left(read_record(write_run(tmp_path / "new", done=0))) is None
     assert cells(runs_table([record]))[0][3] == "not finished: step 30 of 100"
     with pytest.raises(ValueError, match="run must be a finished run"):
         choose_run(gather([run]), run)
@@ -141,16 +140,15 @@ def test_curves_are_means_over_seeds_and_skip_nan(tmp_path):
     with (runs[0] / "metrics.csv").open("a") as file:
         file.write("20,train,propensity_accuracy,nan\n30,train,propensity_accuracy,0.7\n50,train,match_rate,1,2,3\n")
     gathered = gather(runs)
-    curves = draw_curves(gathered.runs, gathered.methods)
-    assert [caption for caption, _ in curves.figures] == [
+    figures, drawn = draw_curves(gathered.runs, gathered.methods)
+    assert [caption for caption, _ in figures] == [
         "Loss",
         "Match rate",
         "Propensity accuracy",
         "Accuracy on ood_val",
     ]
-    assert [name for name, _ in curves.legend] == ["erm"]
-    assert curves.figures[0][1].count("stroke-opacity: 0.35") == 2  # both runs, beside their mean
-    assert not curves.thinned
+    assert drawn == {"erm"}
+    assert to_svg(figures[0][1]).count("stroke-opacity: 0.35") == 2  # both runs, beside their mean
 
 
 def test_matches_of_validation_samples_have_curves_in_either_direction(tmp_path):
@@ -158,7 +156,7 @@ def test_matches_of_validation_samples_have_curves_in_either_direction(tmp_path)
     with (run / "metrics.csv").open("a") as file:
         file.write("20,ood_val,match_precision_to_labelled,0.6\n20,ood_val,match_rate_from_labelled,0.9\n")
         file.write("20,id_val,match_distance_from_labelled,1.3\n")
-    captions = [caption for caption, _ in draw_curves(gather([run]).runs, ["erm"]).figures]
+    captions = [caption for caption, _ in draw_curves(gather([run]).runs, ["erm"])[0]]
     assert captions[-3:] == [
         "Match precision, ood_val to train",
         "SD between targets of matches, train to id_val",
@@ -171,9 +169,8 @@ def test_long_curves_are_thinned_to_what_can_be_seen(tmp_path):
     values = np.sin(np.arange(20_000) / 500)
     frame = pd.DataFrame({"step": np.arange(20_000), "split": "train", "metric": "loss", "value": values})
     frame.to_csv(run / "metrics.csv", index=False)
-    curves = draw_curves(gather([run]).runs, ["erm"])
-    assert curves.thinned
-    assert len(curves.figures[0][1]) < 100 * MOST_POINTS
+    ((_, figure),), _ = draw_curves(gather([run]).runs, ["erm"])
+    assert len(figure.axes[0].lines[0].get_xdata()) == MOST_POINTS
 
 
 def test_worst_domains_are_sorted_by_the_method_s_mean_and_compared(tmp_path):
@@ -184,7 +181,7 @@ def test_worst_domains_are_sorted_by_the_method_s_mean_and_compared(tmp_path):
     gathered = gather([tmp_path])
     shown = choose_run(gathered)
     (table,) = group_tables(gathered.runs, shown, "ood_test")
-    assert [label for label, _ in table.header] == ["name", "n", "okapi", "erm"]
+    assert [column.name for column in table.heads] == ["name", "n", "okapi", "erm"]
     assert cells(table) == [
         ["north", "10", "0.5000", "0.1000"],
         ["south", "10", "0.7000", "0.3000"],
@@ -210,12 +207,13 @@ def test_confusion_counts_and_names_what_is_never_predicted(tmp_path):
     target, prediction = np.array([0, 0, 1, 2, 2, 2]), np.array([0.0, 1, 1, 1, 1, np.nan])
     columns = {"target": target, "prediction": prediction, "probability_0": np.ones(6)}
     write_predictions(record.path, "ood_test", columns, ["ant", "bee", "cow"], sha256="other")
-    found = read_confusion(record, "ood_test")
-    assert found.names == ["ant", "bee", "cow"]
-    assert [[cell.n for cell in row] for row in found.rows] == [[1, 1, 0], [0, 1, 0], [0, 2, 0]]
-    assert [found.rows[number][number].right for number in range(3)] == [True, True, True]
-    assert "of other weights" in found.notes[0]
-    assert found.notes[1:] == ["1 of 6 predictions are missing (NaN) and left out.", "Never predicted: cow."]
+    table, notes = read_confusion(record, "ood_test")
+    assert [column.heading for column in table.heads[1:]] == ["ant", "bee", "cow"]
+    assert table.texts() == [["ant", "1", "1", "0"], ["bee", "0", "1", "0"], ["cow", "0", "2", "0"]]
+    assert [table.cells[number][number + 1].mark for number in range(3)] == ["good"] * 3
+    assert table.cells[0][2].shade == 0.5
+    assert "of other weights" in notes[0]
+    assert notes[1:] == ["1 of 6 predictions are missing (NaN) and left out.", "Never predicted: cow."]
 
 
 def test_of_many_classes_the_most_frequent_are_shown(tmp_path):
@@ -223,35 +221,36 @@ def test_of_many_classes_the_most_frequent_are_shown(tmp_path):
     target = np.repeat(np.arange(60), np.arange(60) + 1)
     columns = {"target": target, "prediction": target, "probability_0": np.ones(len(target))}
     write_predictions(record.path, "ood_test", columns, [])
-    found = read_confusion(record, "ood_test")
-    assert len(found.names) == MOST_CLASSES
-    assert found.names[0] == str(60 - MOST_CLASSES + 1)
-    assert found.names[-1] == "others"
-    assert sum(cell.n for row in found.rows for cell in row) == len(target)
+    table, _ = read_confusion(record, "ood_test")
+    names = [column.heading for column in table.heads[1:]]
+    assert len(names) == MOST_CLASSES
+    assert names[0] == str(60 - MOST_CLASSES + 1)
+    assert names[-1] == "others"
+    assert sum(cell.value for row in table.cells for cell in row[1:]) == len(target)
 
 
 def test_labels_numbers_and_damaged_files_of_predictions(tmp_path):
     record = read_record(write_run(tmp_path / "run"))
-    assert "is missing; okapi evaluate" in read_confusion(record, "id_val").notes[0]
+    assert "is missing; okapi evaluate" in read_confusion(record, "id_val")[1][0]
     labels = {"target_0": [1, 1, 0], "prediction_0": [0, 0, 0], "target_1": [1, 0, 0], "prediction_1": [1, 1, 0]}
     write_predictions(record.path, "id_val", {**labels, "probability_0": [0.1] * 3}, ["rude", "sly"])
-    found = read_confusion(record, "id_val")
-    assert cells(found.table) == [
+    table, notes = read_confusion(record, "id_val")
+    assert cells(table) == [
         ["rude", "2", "0", "0.000", "–", "0.000"],
         ["sly", "1", "2", "1.000", "0.500", "0.667"],
     ]
-    assert found.notes == ["Never predicted: rude."]
+    assert notes == ["Never predicted: rude."]
     write_predictions(record.path, "id_val", {"target": [1.0, 2.0, 3.0], "prediction": [1.0, np.nan, 2.0]}, [])
-    found = read_confusion(record, "id_val")
-    assert found.figure.startswith("<svg")
-    assert found.notes == ["1 of 3 predictions are missing and left out."]
+    figure, notes = read_confusion(record, "id_val")
+    assert to_svg(figure).startswith("<svg")
+    assert notes == ["1 of 3 predictions are missing and left out."]
     write_predictions(record.path, "id_val", {"something": [1]}, [])
-    assert "its columns are not those of predictions" in read_confusion(record, "id_val").notes[0]
+    assert "its columns are not those of predictions" in read_confusion(record, "id_val")[1][0]
     (record.path / "predictions-id_val.parquet").write_bytes(b"PAR1 no more")
-    assert "cannot be read" in read_confusion(record, "id_val").notes[0]
+    assert "cannot be read" in read_confusion(record, "id_val")[1][0]
 
 
-def test_a_benchmark_whose_runs_wait_goes_on_and_has_a_page(tmp_path):
+def test_a_benchmark_whose_runs_wait_has_a_page(tmp_path):
     config = tmp_path / "erm.yaml"
     config.write_text("data: {name: sites}\nmodel: {name: mlp}\nalgorithm: {name: erm}\ntraining: {steps: 5}\n")
     settle(make_grid([config], seeds=[0, 1]), tmp_path / "bench")

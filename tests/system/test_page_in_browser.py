@@ -21,7 +21,7 @@ FIGURE = (
 )
 
 
-def make_page(folder: Path, queries: int = 60, k: int = 3, limit: int = 5000) -> str:
+def make_page(folder: Path, queries: int = 60, k: int = 3) -> str:
     rng = np.random.default_rng(0)
     query = np.repeat(np.arange(queries), k)
     domains = np.array([HOSTILE, "rome", "oslo"])
@@ -53,7 +53,6 @@ def make_page(folder: Path, queries: int = 60, k: int = 3, limit: int = 5000) ->
         pairs=pairs,
         thumbnails=thumbnails(paths),
         notes=[HOSTILE],
-        max_pairs=limit,
     )
 
 
@@ -74,7 +73,7 @@ def test_sorting_by_distance_sorts_numbers_both_ways(open_page, tmp_path):
     largest = list(map(float, column(page, "distance")))
     assert heading.get_attribute("aria-sort") == "descending"
     assert largest == sorted(largest, reverse=True)
-    assert largest[0] > 100 > largest[-1] > smallest[-1] > smallest[0]
+    assert largest[0] == smallest[-1] > 100 > 10 > largest[-1] == smallest[0]
     assert sorted(map(str, largest), reverse=True) != list(map(str, largest))
 
 
@@ -90,32 +89,25 @@ def test_every_column_is_sorted_by_keyboard(open_page, tmp_path):
         assert page.locator("#pairs-table th[aria-sort]").count() == 1
 
 
-def test_filters_by_text_and_domain_and_pages(open_page, tmp_path):
+def test_pairs_are_searched(open_page, tmp_path):
     page = open_page(make_page(tmp_path))
-    assert page.locator("#count").inner_text() == "180 pairs"
-    assert page.locator("#pairs-table tbody tr").count() == 50
-    page.get_by_role("button", name="Next").click()
-    assert page.locator("#page").inner_text() == "Page 2 of 4"
-    page.get_by_label("query domain").select_option("rome")
-    assert page.locator("#count").inner_text() == "60 of 180 pairs"
-    assert set(column(page, "query domain")) == {"rome"}
-    page.get_by_label("query domain").select_option(HOSTILE)
-    assert set(column(page, "query domain")) == {HOSTILE}
-    page.get_by_label("query domain").select_option("all")
+    rows, count = page.locator("#pairs-table tbody tr:visible"), page.locator("#pairs output")
+    assert (rows.count(), count.inner_text()) == (180, "180 rows")
+    page.get_by_label("Search").fill("ROME")
+    assert (rows.count(), count.inner_text()) == (120, "120 of 180 rows")  # as a query or as a key
     page.get_by_label("Search").fill(">42")
-    assert page.locator("#count").inner_text() == "3 of 180 pairs"
-    assert set(column(page, "query")) == {f"{HOSTILE}42"}
+    assert count.inner_text() == "3 of 180 rows"
     page.get_by_label("Search").fill("nothing has this")
-    assert page.locator("#pairs-table tbody tr").count() == 0
+    assert rows.count() == 0
 
 
-def test_ten_thousand_pairs_stay_quick(open_page, tmp_path):
-    page = open_page(make_page(tmp_path, queries=5000, k=2, limit=10_000))
-    assert page.locator("#count").inner_text() == "10000 pairs"
+def test_two_thousand_pairs_stay_quick(open_page, tmp_path):
+    page = open_page(make_page(tmp_path, queries=5000, k=2))
+    assert page.locator("#pairs output").inner_text() == "2000 rows"
     for action in (
         "document.querySelectorAll('#pairs-table th button')[3].click()",
         "document.querySelectorAll('#pairs-table th button')[0].click()",
-        "(s => { s.value = '99'; s.dispatchEvent(new Event('input')); })(document.getElementById('search'))",
+        "(s => { s.value = '99'; s.dispatchEvent(new Event('input')); })(document.querySelector('#pairs input'))",
     ):
         assert (
             page.evaluate(f"(() => {{ const t = performance.now(); {action}; return performance.now() - t; }})()")
@@ -123,7 +115,7 @@ def test_ten_thousand_pairs_stay_quick(open_page, tmp_path):
         )
 
 
-@pytest.mark.parametrize("width", [320, 375, 768])
+@pytest.mark.parametrize("width", [320, 400, 768])
 def test_a_narrow_screen_does_not_scroll_sideways(open_page, tmp_path, width):
     page = open_page(make_page(tmp_path), width=width)
     wide = page.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]")
@@ -141,15 +133,15 @@ def real_page(folder: Path) -> str:
     return matching_report(match_table(table, CaliperMatcher(std_caliper=0.2)), title="Matches")
 
 
-def test_tables_of_balance_fit_a_screen_of_1280_and_figures_fill_it(open_page, tmp_path):
+def test_tables_of_balance_fit_a_screen_of_1280_and_figures_stand_side_by_side(open_page, tmp_path):
     page = open_page(real_page(tmp_path), width=1280)
     for name in ("removed", "balance-pairs", "balance-covariates"):
         inside, wide = page.evaluate(
             f"(e => [e.clientWidth, e.scrollWidth])(document.querySelector('#{name} .scroll'))"
         )
         assert wide <= inside
-    figures = page.locator("#figures svg")
-    assert sum(figures.nth(i).bounding_box()["width"] for i in range(2)) > 0.8 * 1280
+    figures = page.locator("#figures img")
+    assert sum(figures.nth(i).bounding_box()["width"] for i in range(2)) > 0.6 * 1280
 
 
 def test_a_shadow_says_that_a_table_goes_on(open_page, tmp_path):
@@ -181,13 +173,15 @@ def brightness(page, script: str) -> float:
 
 
 @pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
-def test_page_and_figures_follow_the_reader_s_theme(open_page, tmp_path, scheme, dark):
+def test_the_page_follows_the_reader_s_theme_and_figures_stay_black_on_white(open_page, tmp_path, scheme, dark):
     page = open_page(make_page(tmp_path), scheme=scheme)
     paper = brightness(page, "getComputedStyle(document.body).backgroundColor")
-    ground = brightness(page, "getComputedStyle(document.querySelector('.plot path')).fill")
-    ink = brightness(page, "getComputedStyle(document.querySelector('.plot text')).fill")
-    assert (paper < 0.2, ground < 0.2, ink > 0.8) == (dark, dark, dark)
-    assert abs(ink - paper) > 0.7
+    ink = brightness(page, "getComputedStyle(document.body).color")
+    assert (paper < 0.2, ink > 0.8) == (dark, dark)
+    assert brightness(page, "getComputedStyle(document.querySelector('.figures img')).backgroundColor") == 1
+    figure = page.locator(".figures img").first
+    figure.evaluate("image => image.decode()")
+    assert figure.evaluate("image => image.naturalWidth") > 100
 
 
 def test_hostile_text_does_nothing_and_is_shown(open_page, tmp_path):
@@ -199,7 +193,7 @@ def test_hostile_text_does_nothing_and_is_shown(open_page, tmp_path):
     assert page.locator("#pairs-table th button").nth(6).inner_text() == HOSTILE.replace("_", " ")
 
 
-def test_pictures_are_shown_and_a_missing_one_says_so(open_page, tmp_path):
+def test_images_are_shown_and_a_missing_one_says_so(open_page, tmp_path):
     page = open_page(make_page(tmp_path))
     assert page.locator(".gallery > li").count() > 40
     page.locator(".gallery > li").first.scroll_into_view_if_needed()
@@ -214,5 +208,5 @@ def test_pictures_are_shown_and_a_missing_one_says_so(open_page, tmp_path):
 def test_print_leaves_out_the_controls(open_page, tmp_path):
     page = open_page(make_page(tmp_path))
     page.emulate_media(media="print")
-    assert not page.locator(".controls").is_visible()
+    assert page.locator(".controls:visible").count() == 0
     assert page.locator("#pairs-table tbody tr").first.is_visible()

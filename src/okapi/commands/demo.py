@@ -8,6 +8,7 @@ import numpy as np
 
 from okapi.benchmark import make_grid, run_benchmark
 from okapi.commands.match import match_table, print_matching
+from okapi.commands.report import write_report
 from okapi.console import stdout, working
 from okapi.data import Table, write_frame, write_text
 from okapi.data.four_sites import Sites, load_four_sites
@@ -16,7 +17,6 @@ from okapi.report import table as tables
 from okapi.report.benchmark import print_results
 from okapi.report.matching import Matching, matching_report
 from okapi.report.numbers import count, decimal, share
-from okapi.report.run_page import write_report
 from okapi.report.terminal import print_files
 
 METHODS = ("erm", "fixmatch", "okapi", "okapi_plus")

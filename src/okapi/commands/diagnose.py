@@ -20,7 +20,7 @@ from okapi.evaluation.diagnosis import diagnose as diagnose_encodings
 from okapi.matching.covariates import Covariates
 from okapi.report.diagnosis_page import diagnosis_page, settings_yaml
 from okapi.report.diagnosis_tables import domains_table, expected_table, left_out_table
-from okapi.report.terminal import print_files, print_notes, print_table
+from okapi.report.terminal import print_files, print_notes
 from okapi.training.embedding import embed, open_model
 
 MOST_ROWS = 12  # of a table that is printed; the report and the JSON file have them all
@@ -141,11 +141,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis, source: str) -> None
         say(line)
     for table in (expected_table(diagnosis), left_out_table(diagnosis), domains_table(diagnosis)):
         if table.rows:
-            rows = [[text for text, _ in row] for row in table.rows]
-            words = [name for name, number in table.header if not number]
-            print_table(console, table.title, [name for name, _ in table.header], rows[:MOST_ROWS], words=words)
-            if len(rows) > MOST_ROWS:
-                say(f"and {len(rows) - MOST_ROWS:,} more, which --json and --report list")
+            table.print(console, MOST_ROWS, "which --json and --report list")
     console.print()
     say("Settings, to paste into a config:")
     say(settings_yaml(diagnosis))

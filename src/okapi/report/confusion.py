@@ -1,8 +1,7 @@
 """What was predicted instead of what: confusion of classes, errors of labels, predicted against true numbers."""
 
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -10,11 +9,14 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from okapi.report.plots import BLUE, INK, finish, new_figure, to_svg
-from okapi.report.rendering import inline_svg
-from okapi.report.run_tables import PageTable
+from okapi.report.numbers import count, decimal
+from okapi.report.page import Section, figures_html
+from okapi.report.plots import BLUE, INK, finish, new_figure
 from okapi.report.runs import RunRecord
-from okapi.report.terminal import count
+from okapi.report.table import Cell, Column, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_CLASSES = 16
 MOST_LABELS = 40
@@ -22,148 +24,123 @@ MOST_POINTS = 1500
 OTHERS = "others"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """How often a class was taken for another, the share of its samples, and whether that is right."""
-
-    n: int
-    share: float
-    right: bool
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """What to show of the predictions on a split: one of a matrix, a table or a figure.
-
-    Parameters
-    ----------
-    names : list of str
-        Of the rows, true classes, and columns, predicted ones.
-    rows : list of lists of Cell
-    table : PageTable, optional
-    figure : Markup, optional
-    notes : list of str
-    """
-
-    names: list[str] = field(default_factory=list)
-    rows: list[list[Cell]] = field(default_factory=list)
-    table: PageTable | None = None
-    figure: Markup | None = None
-    notes: list[str] = field(default_factory=list)
+def confusion_section(record: RunRecord, split: str, about: str = "") -> Section:
+    """Return what the file of predictions on a split shows, or why it cannot be used."""
+    shown, notes = read_confusion(record, split)
+    title = shown.title if isinstance(shown, Table) else "Predictions"
+    body = Markup("")
+    if isinstance(shown, Table):
+        body = shown.to_html(most=MOST_LABELS)
+    elif shown is not None:
+        body = figures_html([(str(shown.get_label()), shown)])
+    return Section(title=title, name="predictions", body=body, about=about, notes=notes)
 
 
-def read_confusion(record: RunRecord, split: str) -> Confusion:
-    """Return what the file of predictions on a split says; of one that cannot be used, why."""
+def read_confusion(record: RunRecord, split: str) -> "tuple[Table | Figure | None, list[str]]":
+    """Return a matrix of classes, a table of labels or a figure of numbers, and notes; None of a file that is bad."""
     path = record.path / f"predictions-{split}.parquet"
     command = f"okapi evaluate {record.path} --split {split} writes it anew"
     if not path.is_file():
-        return Confusion(notes=[f"{path} is missing; {command}."])
+        return None, [f"{path} is missing; {command}."]
     try:
         table = pq.read_table(path)
         about = json.loads((table.schema.metadata or {}).get(b"okapi", b"{}"))
         frame, names = table.to_pandas(), [str(name) for name in about.get("class_names", [])]
     except (OSError, ValueError, AttributeError, TypeError) as error:  # Arrow's errors are among them
-        return Confusion(notes=[f"{path} cannot be read: {' '.join(str(error).split())[:200]}; {command}."])
+        return None, [f"{path} cannot be read: {' '.join(str(error).split())[:200]}; {command}."]
     notes = []
     if about.get("sha256") != record.run.results.get("weights", {}).get("sha256"):
         notes.append(f"{path} is of other weights than the run has; {command}.")
     try:
-        found = _confusion(frame, names)
+        shown, more = _confusion(frame, names)
     except (KeyError, ValueError, TypeError, IndexError):
-        return Confusion(notes=[f"{path} was edited: its columns are not those of predictions; {command}."])
-    return Confusion(found.names, found.rows, found.table, found.figure, [*notes, *found.notes])
+        return None, [f"{path} was edited: its columns are not those of predictions; {command}."]
+    return shown, [*notes, *more]
 
 
-def _confusion(frame: pd.DataFrame, names: list[str]) -> Confusion:
-    if "target" not in frame:
-        labels = [name.removeprefix("target_") for name in map(str, frame) if name.startswith("target_")]
-        if not labels:
-            raise KeyError("target")
-        several = "probability_0" in frame
-        return _labels(frame, names or labels) if several else _numbers(frame["target_0"], frame["prediction_0"], " 0")
-    if "probability_0" not in frame:
-        return _numbers(frame["target"], frame["prediction"], "")
-    return _classes(frame, names)
+def _confusion(frame: pd.DataFrame, names: list[str]) -> "tuple[Table | Figure | None, list[str]]":
+    if "target" in frame:
+        return _classes(frame, names) if "probability_0" in frame else _numbers(frame["target"], frame["prediction"])
+    labels = [name.removeprefix("target_") for name in map(str, frame) if name.startswith("target_")]
+    if "probability_0" in frame:
+        return _labels(frame, names or labels)
+    return _numbers(frame["target_0"], frame["prediction_0"], " 0")
 
 
-def _classes(frame: pd.DataFrame, names: list[str]) -> Confusion:
+def _classes(frame: pd.DataFrame, names: list[str]) -> tuple[Table, list[str]]:
     notes = []
     good = frame["target"].notna() & frame["prediction"].notna()
     if not good.all():
         notes.append(f"{count((~good).sum())} of {count(len(frame))} predictions are missing (NaN) and left out.")
-    target = frame.loc[good, "target"].astype(int).to_numpy()
-    predicted = frame.loc[good, "prediction"].astype(int).to_numpy()
-    size = max([len(names), *(target + 1), *(predicted + 1)]) if len(target) else len(names)
+    target, predicted = (frame.loc[good, name].astype(int).to_numpy() for name in ("target", "prediction"))
+    size = max(len(names), *(target + 1), *(predicted + 1)) if len(target) else len(names)
     called = [names[number] if number < len(names) else str(number) for number in range(size)]
     matrix = np.zeros((size, size), dtype=np.int64)
     np.add.at(matrix, (target, predicted), 1)
-    occurring, predicted_at_all = matrix.sum(1) > 0, matrix.sum(0) > 0
-    if never := [called[number] for number in np.flatnonzero(occurring & ~predicted_at_all)]:
-        more = f" and {len(never) - 10} more" if len(never) > 10 else ""
-        notes.append(f"Never predicted: {', '.join(never[:10])}{more}.")
-    matrix, called, cut = _largest(matrix, called)
-    if cut:
-        notes.append(cut)
-    totals = matrix.sum(1)
+    notes += _never([called[number] for number in np.flatnonzero(matrix.any(1) & ~matrix.any(0))])
+    matrix, called, left_out = _largest(matrix, called)
+    shares = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
+    counted = [list(zip(*pair, strict=True)) for pair in zip(matrix.tolist(), shares.tolist(), strict=True)]
     rows = [
-        [
-            Cell(int(n), n / max(1, totals[row]), row == column and called[row] != OTHERS)
-            for column, n in enumerate(matrix[row])
-        ]
-        for row in range(len(matrix))
+        [name, *(_cell(number, part, to == row and name != OTHERS) for to, (number, part) in enumerate(cells))]
+        for row, (name, cells) in enumerate(zip(called, counted, strict=True))
     ]
-    return Confusion(called, rows, notes=notes)
+    caption = "Rows are true classes, columns predicted ones; the darker, the larger the share of its row."
+    columns = ["true \\ predicted", *(Column(name, count) for name in called)]
+    table = Table(title="Confusion", name="confusion", columns=columns, rows=rows, caption=caption, meanings={})
+    return table, [*notes, *left_out]
 
 
-def _largest(matrix: NDArray[np.int64], names: list[str]) -> tuple[NDArray[np.int64], list[str], str]:
+def _cell(number: int, share: float, right: bool) -> Cell:
+    return Cell(number, "good" if right else "bad", shade=share)
+
+
+def _largest(matrix: NDArray[np.int64], names: list[str]) -> tuple[NDArray[np.int64], list[str], list[str]]:
     """Return the matrix of the classes that occur, the most frequent apart and the rest together."""
     size = matrix.sum(0) + matrix.sum(1)
     present = np.flatnonzero(size)
     if len(present) <= MOST_CLASSES:
-        return matrix[np.ix_(present, present)], [names[number] for number in present], ""
+        return matrix[np.ix_(present, present)], [names[number] for number in present], []
     frequent = np.sort(np.argsort(-matrix.sum(1) * (size.max() + 1) - size, kind="stable")[: MOST_CLASSES - 1])
     group = np.full(len(names), len(frequent))
     group[frequent] = np.arange(len(frequent))
     together = np.zeros((len(frequent) + 1,) * 2, dtype=np.int64)
     np.add.at(together, (group[:, None], group[None, :]), matrix)
     text = f"The {len(frequent)} most frequent of {len(present)} classes are shown; the rest are “{OTHERS}”."
-    return together, [*(names[number] for number in frequent), OTHERS], text
+    return together, [*(names[number] for number in frequent), OTHERS], [text]
 
 
-def _labels(frame: pd.DataFrame, names: list[str]) -> Confusion:
-    rows: list[tuple[float, list[tuple[str, str]]]] = []
+def _labels(frame: pd.DataFrame, names: list[str]) -> tuple[Table, list[str]]:
+    rows: list[list[Any]] = []
     for number, name in enumerate(names):
         target, predicted = (frame[f"{what}_{number}"].to_numpy() == 1 for what in ("target", "prediction"))
-        hits, wanted, said = int((target & predicted).sum()), int(target.sum()), int(predicted.sum())
-        f1 = 2 * hits / max(1, wanted + said)
-        cells = [f"{part / whole:.3f}" if whole else "–" for part, whole in ((hits, wanted), (hits, said), (2 * f1, 2))]
-        rows.append((f1, [(name, ""), *((text, "number") for text in (count(wanted), count(said), *cells))]))
-    rows.sort(key=lambda row: row[0])
-    header = [("label", False), *((name, True) for name in ("true", "predicted", "recall", "precision", "F1"))]
-    table = PageTable(
-        id="labels",
-        title="Labels",
-        header=header,
-        rows=[row for _, row in rows[:MOST_LABELS]],
-        n_rows=len(rows),
-    )
-    never = [row[0][0] for _, row in rows if row[2][0] == "0" and row[1][0] != "0"]
-    return Confusion(table=table, notes=[f"Never predicted: {', '.join(never[:10])}."] if never else [])
+        hits, positive, chosen = int((target & predicted).sum()), int(target.sum()), int(predicted.sum())
+        ratios = ((hits, positive), (hits, chosen), (2 * hits, positive + chosen))
+        rows.append([name, positive, chosen, *(part / whole if whole else np.nan for part, whole in ratios)])
+    rows.sort(key=lambda row: np.nan_to_num(row[-1]))
+    columns: list[Any] = ["label", Column("true", count), Column("predicted", count)]
+    columns += [Column(name, decimal) for name in ("recall", "precision", "F1")]
+    table = Table(title="Labels", name="labels", columns=columns, rows=rows)
+    return table, _never([row[0] for row in rows if row[1] and not row[2]])
 
 
-def _numbers(target: pd.Series, predicted: pd.Series, called: str) -> Confusion:
+def _never(names: list[str]) -> list[str]:
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return [f"Never predicted: {', '.join(names[:10])}{more}."] if names else []
+
+
+def _numbers(target: pd.Series, predicted: pd.Series, called: str = "") -> "tuple[Figure | None, list[str]]":
     values = np.stack([target.to_numpy(dtype=float), predicted.to_numpy(dtype=float)], axis=1)
     good, notes = values[np.isfinite(values).all(axis=1)], []
     if len(good) < len(values):
         notes.append(f"{count(len(values) - len(good))} of {count(len(values))} predictions are missing and left out.")
     if not len(good):
-        return Confusion(notes=notes)
-    some: Any = good
+        return None, notes
+    some = good
     if len(good) > MOST_POINTS:
         some = good[np.random.default_rng(0).choice(len(good), MOST_POINTS, replace=False)]
         notes.append(f"{count(MOST_POINTS)} of {count(len(good))} samples are drawn, chosen at random.")
-    caption = f"Predicted against true target{called}; on the line they are equal"
-    figure = new_figure(3.6, caption)
+    figure = new_figure(3.6, f"Predicted against true target{called}; on the line they are equal")
     axes = figure.add_subplot()
     axes.scatter(some[:, 0], some[:, 1], s=9, color=BLUE, alpha=0.5, linewidths=0)
     ends = [good.min(), good.max()]
@@ -171,4 +148,4 @@ def _numbers(target: pd.Series, predicted: pd.Series, called: str) -> Confusion:
     axes.set_xlabel("true", color=INK, fontsize=8)
     axes.set_ylabel("predicted", color=INK, fontsize=8)
     finish(axes)
-    return Confusion(figure=inline_svg(to_svg(figure), "predictions", caption), notes=notes)
+    return figure, notes

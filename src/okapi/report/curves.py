@@ -1,20 +1,19 @@
 """Curves over training: losses, matching and validation, a line for each method."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from okapi.report.palette import Look, look
-from okapi.report.plots import INK, finish, new_figure, to_svg
-from okapi.report.rendering import inline_svg
+from okapi.report.page import Drawing, Section, figures_html
+from okapi.report.plots import INK, Look, finish, look, new_figure
 from okapi.report.runs import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 3.3, 2.1  # inches: 317 pixels, which a phone has
 MOST_POINTS = 250  # of a line: as many as there is room for
@@ -35,48 +34,52 @@ MATCHING = {
     "match_distance": "SD between targets of matches",
     "match_rate": "Match rate",
 }
-WAYS = {"to_labelled": "{} to train", "from_labelled": "train to {}"}
+DIRECTIONS = {"to_labelled": "{} to train", "from_labelled": "train to {}"}
 _SHARES = ("match_rate", "match_precision", "propensity_accuracy", "accuracy", "macro_f1", "balanced_accuracy")
 
 
-@dataclass(frozen=True)
-class Curves:
-    """Figures with their captions, and how each method is drawn."""
+def curves_section(records: Sequence[RunRecord], methods: Sequence[str]) -> list[Section]:
+    """Return a section of curves, none where no run has metrics; methods without curves are not in the legend."""
+    figures, drawn = draw_curves(records, methods)
+    if not figures:
+        return []
+    runs = [record for record in records if record.method in drawn and len(record.metrics)]
+    several = len(runs) > len({record.method for record in runs})
+    about = "Means since the line before, as metrics.csv has them."
+    if several:
+        about = "Thick lines are means over the runs of a method at the steps that all have, thin ones the runs."
+    item = Markup('<li><span style="color: {1}"{2}></span>{0}</li>')
+    looks = [(method, look(number)) for number, method in enumerate(methods) if method in drawn]
+    items = [item.format(method, its.colour, Markup(' class="dashed"' * its.hollow)) for method, its in looks]
+    legend = Markup('<ul class="legend">{0}</ul>').format(Markup("").join(items)) if len(methods) > 1 else Markup("")
+    body = legend + figures_html(figures, captions=False)
+    return [Section(title="Training", name="curves", about=about, body=body)]
 
-    figures: list[tuple[str, Markup]]
-    legend: list[tuple[str, Look]]
-    thinned: bool
 
-
-def draw_curves(records: Sequence[RunRecord], methods: Sequence[str]) -> Curves:
-    """Return a figure for each quantity that some run wrote down; methods without curves are not in the legend."""
-    figures: list[tuple[str, Markup]] = []
+def draw_curves(records: Sequence[RunRecord], methods: Sequence[str]) -> tuple[list[Drawing], set[str]]:
+    """Return a figure for each quantity that some run wrote down, and the methods that are drawn."""
+    figures: list[Drawing] = []
     drawn: set[str] = set()
-    thinned = False
     for split, name, caption in _quantities(records):
         lines = {method: _lines(records, method, split, name) for method in methods}
-        lines = {method: its for method, its in lines.items() if its}
-        if not lines:
-            continue
-        drawn |= set(lines)
-        thinned |= any(len(line) > MOST_POINTS for its in lines.values() for line in its)
-        svg = _draw(lines, methods, caption, name.startswith(_SHARES))
-        figures.append((caption, inline_svg(svg, f"curve-{len(figures)}", caption)))
-    legend = [(method, look(number)) for number, method in enumerate(methods) if method in drawn]
-    return Curves(figures, legend, thinned)
+        lines = {method: runs for method, runs in lines.items() if runs}
+        if lines:
+            drawn |= set(lines)
+            figures.append((caption, _draw(lines, methods, caption, name.startswith(_SHARES))))
+    return figures, drawn
 
 
 def _quantities(records: Iterable[RunRecord]) -> list[tuple[str, str, str]]:
-    """Return split, figure and caption of each quantity."""
+    """Return split, name and caption of each quantity."""
     measured = list(dict.fromkeys(record.metric for record in records if record.metric))
     validated = [
         (split, name, f"{name.replace('_', ' ').capitalize()} on {split}") for name in measured for split in VALIDATION
     ]
     matched = [
-        (split, f"{name}_{way}", f"{caption}, {between.format(split)}")
+        (split, f"{name}_{direction}", f"{caption}, {between.format(split)}")
         for name, caption in MATCHING.items()
         for split in VALIDATION[:2]
-        for way, between in WAYS.items()
+        for direction, between in DIRECTIONS.items()
     ]
     return [*(("train", name, caption) for name, caption in TRAINING.items()), *validated, *matched]
 
@@ -86,24 +89,23 @@ def _lines(records: Iterable[RunRecord], method: str, split: str, name: str) -> 
     lines = []
     for record in records:
         if record.method == method:
-            found = record.metrics
-            found = found[(found["split"] == split) & (found["metric"] == name) & np.isfinite(found["value"])]
-            if len(found):
-                lines.append(found.groupby("step")["value"].last())
+            metrics = record.metrics
+            chosen = (metrics["split"] == split) & (metrics["metric"] == name) & np.isfinite(metrics["value"])
+            if chosen.any():
+                lines.append(metrics[chosen].groupby("step")["value"].last())
     return lines
 
 
-def _draw(lines: dict[str, list[pd.Series]], methods: Sequence[str], caption: str, is_share: bool) -> str:
-    figure = new_figure(HEIGHT, caption)
-    figure.set_figwidth(WIDTH)
+def _draw(lines: dict[str, list[pd.Series]], methods: Sequence[str], caption: str, is_share: bool) -> "Figure":
+    figure = new_figure(HEIGHT, caption, WIDTH)
     axes = figure.add_subplot()
     several = sum(map(len, lines.values())) <= MOST_RUNS
-    for method, its in lines.items():
+    for method, runs in lines.items():
         style = look(methods.index(method))
-        if len(its) > 1 and several:
-            for line in its:
+        if len(runs) > 1 and several:
+            for line in runs:
                 _plot(axes, line, style, faint=True)
-        _plot(axes, _mean(its), style, faint=False)
+        _plot(axes, _mean(runs), style, faint=False)
     if is_share:
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, -0.03), min(high, 1.03))
@@ -113,7 +115,7 @@ def _draw(lines: dict[str, list[pd.Series]], methods: Sequence[str], caption: st
     axes.locator_params(axis="y", nbins=5)
     axes.grid(axis="y", color=INK, alpha=0.2, linewidth=0.6)
     finish(axes)
-    return to_svg(figure)
+    return figure
 
 
 def _mean(lines: Sequence[pd.Series]) -> pd.Series:

@@ -14,13 +14,13 @@ from okapi.report.diagnosis_tables import (
     expected_table,
     left_out_table,
 )
-from okapi.report.palette import look
-from okapi.report.plots import BLUE, INK, ORANGE, finish, new_figure, short_name, to_svg
-from okapi.report.rendering import as_text, asset, environment, inline_svg
-from okapi.report.terminal import decimal, share
+from okapi.report.numbers import decimal, share
+from okapi.report.page import Drawing, Section, figures_section, page, settings_section, table_section
+from okapi.report.plots import BLUE, INK, ORANGE, finish, look, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH = 3.3  # inches: 317 pixels, which a phone has
 MOST_ROWS = 24  # domains in a chart
@@ -39,29 +39,35 @@ def diagnosis_page(found: Diagnosis, source: str, settings: Mapping[str, object]
     settings : mapping
         What the diagnosis was made with.
     """
-    tables = [
-        expected_table(found),
-        left_out_table(found),
-        domains_table(found),
-    ]
+    tables = [expected_table(found), left_out_table(found), domains_table(found)]
     shown = {**settings, "k": found.k, "task": found.task, "basis": found.basis}
     shown |= {"labelled": ", ".join(found.labelled), "unlabelled": ", ".join(found.unlabelled)}
-    drawn = _figures(found)
-    return environment().get_template("diagnosis.html.jinja").render(
+    hurt = "Okapi without its weight is ERM, which is cheaper as name: erm."
+    sections = [
+        Section(title="Reasons", name="reasons", body=_reasons(found)),
+        Section(
+            title="What to set",
+            name="paste",
+            body=Markup('<pre tabindex="0">{0}</pre>').format(settings_yaml(found)),
+            about=hurt if found.verdict == "hurt" else "To paste into a config of Okapi.",
+        ),
+        *figures_section(_figures(found)),
+        *(table_section(table) for table in tables if table.rows),
+        settings_section(shown),
+    ]
+    return page(
         title=HEADLINES[found.verdict],
         kicker=f"a diagnosis of {source} before training",
-        headline=found.headline,
-        reasons=found.reasons,
-        advice=found.advice,
-        fragment=settings_yaml(found),
-        hurt=found.verdict == "hurt",
-        facts={label: as_text(value) for label, value in _facts(found).items()},
+        facts=_facts(found),
         notes=found.notes,
-        tables=tables,
-        figures=[(caption, inline_svg(svg, f"figure-{i}", caption)) for i, (caption, svg) in enumerate(drawn)],
-        settings={label.replace("_", " "): as_text(value) for label, value in shown.items()},
-        style=Markup(asset("match.css") + asset("diagnosis.css")),
-    )  # fmt: skip
+        sections=sections,
+    )
+
+
+def _reasons(found: Diagnosis) -> Markup:
+    items = Markup("").join(Markup("<li>{0}</li>").format(reason) for reason in found.reasons)
+    html = '<p class="lead">{0}</p>\n<p class="about">{1}</p>\n<ul class="reasons">{2}</ul>'
+    return Markup(html).format(found.headline, found.advice, items)
 
 
 def settings_yaml(found: Diagnosis) -> str:
@@ -88,8 +94,8 @@ def _facts(found: Diagnosis) -> dict[str, object]:
     return facts
 
 
-def _figures(found: Diagnosis) -> list[tuple[str, str]]:
-    figures = []
+def _figures(found: Diagnosis) -> list[Drawing]:
+    figures: list[Drawing] = []
     if len(found.left_out):
         words = "Skill of pairs" if found.task == "regression" else "Share of pairs of one class"
         caption = (
@@ -103,11 +109,10 @@ def _figures(found: Diagnosis) -> list[tuple[str, str]]:
     return figures
 
 
-def _draw_precision(found: Diagnosis, words: str) -> str:
+def _draw_precision(found: Diagnosis, words: str) -> "Figure":
     rows = found.left_out
     domains = rows.domain.unique()[:MOST_ROWS]
-    figure = new_figure(1.5 + 0.5 * len(domains), f"{words} by strategy and domain left out")
-    figure.set_figwidth(WIDTH)
+    figure = new_figure(1.5 + 0.5 * len(domains), f"{words} by strategy and domain left out", WIDTH)
     axes = figure.add_subplot()
     height = np.arange(len(domains))[::-1]
     for number, (name, mark) in enumerate(zip(STRATEGIES, MARKS, strict=True)):
@@ -128,19 +133,18 @@ def _draw_precision(found: Diagnosis, words: str) -> str:
     finish(axes)
     figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=8, labelcolor=INK, handletextpad=0.4)
     figure.supxlabel(words.lower(), color=INK, fontsize=8)
-    return to_svg(figure)
+    return figure
 
 
-def _draw_histograms(histograms: pd.DataFrame) -> str:
+def _draw_histograms(histograms: pd.DataFrame) -> "Figure":
     drawn = histograms.domain.unique()[:MOST_HISTOGRAMS]
-    figure = new_figure(0.55 + 1.3 * len(drawn), "Propensities of labelled and unlabelled samples")
-    figure.set_figwidth(WIDTH)
+    figure = new_figure(0.55 + 1.3 * len(drawn), "Propensities of labelled and unlabelled samples", WIDTH)
     panels = figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
     for axes, domain in zip(panels, drawn, strict=True):
         names = {"unlabelled": domain, "labelled": "labelled domains"}
         _draw_mirrored(axes, histograms[histograms.domain == domain], names)
     figure.supxlabel("probability of being unlabelled", color=INK, fontsize=8)
-    return to_svg(figure)
+    return figure
 
 
 def _draw_mirrored(axes: "Axes", bins: pd.DataFrame, names: Mapping[Any, Any]) -> None:

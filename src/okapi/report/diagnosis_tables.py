@@ -1,36 +1,16 @@
 """Tables of a diagnosis, as they are printed and as a page shows them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from okapi.evaluation.diagnosis import STRATEGIES, Diagnosis
-from okapi.report.terminal import count, decimal, share
-
-Cell = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class DiagnosisTable:
-    """A table as the template takes it: headings with whether they are of numbers, cells with their class."""
-
-    id: str
-    title: str
-    header: list[tuple[str, bool]]
-    rows: list[list[Cell]]
-    about: list[str] = field(default_factory=list)
-    worst: bool = False
-    ruled: bool = False
-
-    @property
-    def n_rows(self) -> int:
-        """All are shown."""
-        return len(self.rows)
+from okapi.report.numbers import count, decimal, share
+from okapi.report.table import Column, Table
 
 
-def expected_table(found: Diagnosis) -> DiagnosisTable:
+def expected_table(found: Diagnosis) -> Table:
     """Return what is expected of each strategy."""
     rows = found.expected.to_dict("records")
     columns: dict[str, Any] = {"strategy": lambda row: row["strategy"], "expect": lambda row: row["expectation"]}
@@ -82,7 +62,7 @@ def _about_left_out(found: Diagnosis) -> list[str]:
     ]
 
 
-def left_out_table(found: Diagnosis) -> DiagnosisTable:
+def left_out_table(found: Diagnosis) -> Table:
     """Return how right pairs are, a row for each domain left out and a column for each strategy."""
     rows = []
     if len(found.left_out):
@@ -101,7 +81,7 @@ def left_out_table(found: Diagnosis) -> DiagnosisTable:
     return _table("left-out", title, columns, rows, ("left out",))
 
 
-def domains_table(found: Diagnosis) -> DiagnosisTable:
+def domains_table(found: Diagnosis) -> Table:
     """Return how far unlabelled domains are from the labelled ones, and how accurate a predictor is likely to be."""
     columns: dict[str, Any] = {
         "domain": lambda row: str(row["domain"]),
@@ -123,16 +103,16 @@ def domains_table(found: Diagnosis) -> DiagnosisTable:
 
 
 def _table(
-    id_: str,
+    name: str,
     title: str,
     columns: Mapping[str, Any],
     rows: list[dict[Any, Any]],
     words: tuple[str, ...],
-    about: list[str] | None = None,
-) -> DiagnosisTable:
-    header = [(name, name not in words) for name in columns]
-    cells = [[(get(row), "" if name in words else "number") for name, get in columns.items()] for row in rows]
-    return DiagnosisTable(id_, title, header, cells, about or [])
+    about: Sequence[str] = (),
+) -> Table:
+    heads = [Column(heading, None if heading in words else str) for heading in columns]
+    cells = [[get(row) for get in columns.values()] for row in rows]
+    return Table(title=title, name=name, columns=heads, rows=cells, caption=" ".join(about))
 
 
 def _right(found: Diagnosis) -> str:

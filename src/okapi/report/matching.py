@@ -12,10 +12,11 @@ import okapi
 from okapi.data import Table as Samples
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
+from okapi.report.images import thumbnails
+from okapi.report.match_page import match_page, sample_pairs
 from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.numbers import count, decimal, share
-from okapi.report.page import match_page, sample_pairs, thumbnails
-from okapi.report.plots import to_svg
+from okapi.report.page import Drawing
 from okapi.report.table import Column, Table
 
 MOST_SHOWN = 200  # pairs with images
@@ -252,11 +253,11 @@ def report_settings(table: Samples, matcher: CaliperMatcher) -> dict[str, object
     return {"file": str(table.path), "covariates": len(table.names), **settings, "Okapi": okapi.__version__}
 
 
-def _figures(matching: Matching) -> list[tuple[str, str]]:
+def _figures(matching: Matching) -> list[Drawing]:
     balance, matcher = matching.balance, matching.matcher
-    figures = [("Standardised mean differences in the worst direction", to_svg(love_plot(balance)))]
+    figures: list[Drawing] = [("Standardised mean differences in the worst direction", love_plot(balance))]
     if len(balance.pairs) > 2:
-        figures.append(("Standardised mean differences of all directions", to_svg(love_plot(balance, direction="all"))))
+        figures.append(("Standardised mean differences of all directions", love_plot(balance, direction="all")))
     with warnings.catch_warnings():  # estimated only now if no caliper is on, and then nobody needs advice on calipers
         warnings.simplefilter("ignore", SeparableDomainsWarning)
         propensity = matcher.propensity_
@@ -271,4 +272,4 @@ def _figures(matching: Matching) -> list[tuple[str, str]]:
         domain_names=list(matcher.domains_),
         direction=matcher.direction,
     )
-    return [*figures, ("Propensities before and after matching", to_svg(histograms))]
+    return [*figures, ("Propensities before and after matching", histograms)]

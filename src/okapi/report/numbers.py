@@ -11,7 +11,7 @@ NOTHING = "–"
 
 def count(number: float) -> str:
     """Return a whole number with its thousands apart: 71,905."""
-    return f"{number:,.0f}"
+    return f"{number:,.0f}" if isinstance(number, float) else f"{number:,}"
 
 
 def plural(number: int, noun: str) -> str:

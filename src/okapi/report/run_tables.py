@@ -1,81 +1,47 @@
 """Tables of runs: results by run and by method, and the worst domains and groups."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
 import pandas as pd
 
-from okapi.benchmark import Table
+from okapi.benchmark import Table as BenchmarkTable
 from okapi.benchmark.results import SPLITS
 from okapi.evaluation import METRICS, plain_metric
-from okapi.report.rendering import NOTHING
+from okapi.report.numbers import count, fixed
 from okapi.report.runs import RunRecord
-from okapi.report.terminal import count
+from okapi.report.table import Cell, Column, Mark, Table
 
-MOST_ROWS = 300
-MOST_GROUPS = 40
+_four = fixed(4)
 PREFERRED = ("ood_test", "ood_val", "id_test", "id_val")
 """Splits, in the order in which worst groups and confusion are shown."""
 
 
-@dataclass(frozen=True)
-class PageTable:
-    """A table as the template takes it: cells are a text and a class."""
-
-    id: str
-    title: str
-    header: list[tuple[str, bool]]
-    rows: list[list[tuple[str, str]]]
-    n_rows: int
-    about: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    worst: bool = False
-    ruled: bool = False
-
-
-def benchmark_table(number: int, table: Table, title: str) -> PageTable:
-    """Return a table of a benchmark with the same texts; the best of a column is marked, as it says below."""
-    rows = []
-    for row in table.rows:
-        cells = [(row[0].text, "")]
-        for entry in row[1:]:
-            cells.append((f"{entry.text} †" if entry.alike else entry.text, "number best" if entry.best else "number"))
-        rows.append(cells)
-    header = [(heading, place > 0) for place, heading in enumerate(table.headings)]
-    return PageTable(
-        id=f"benchmark-{number}",
-        title=title,
-        header=header,
-        rows=rows,
-        n_rows=len(rows),
-        about=[table.caption],
-        notes=[*table.legend("Bold"), *table.notes],
+def benchmark_table(number: int, table: BenchmarkTable, title: str) -> Table:
+    """Return a table of a benchmark."""
+    marks: list[Mark] = ["", "not_worse", "best"]
+    rows = [[Cell(entry.text, marks[entry.alike + 2 * entry.best]) for entry in row] for row in table.rows]
+    columns = [table.headings[0], *(Column(heading, str) for heading in table.headings[1:])]
+    notes = [*table.notes]
+    return Table(
+        title=title, name=f"benchmark-{number}", columns=columns, rows=rows, caption=table.caption, notes=notes
     )
 
 
-def runs_table(records: Sequence[RunRecord]) -> PageTable:
-    """Return a row for each run: how its weights were selected, and the main figures of each split."""
-    columns = _columns(records)
-    header = [("run", False), ("method", False), ("seed", True), ("weights", False)]
-    header += [(f"{split} {name.replace('_', ' ')}", True) for split, name in columns]
+def runs_table(records: Sequence[RunRecord]) -> Table:
+    """Return a row for each run: how its weights were selected, and the main metrics of each split."""
+    splits = _columns(records)
     rows = []
-    for record in records[:MOST_ROWS]:
-        figures = record.run.figures if record.is_finished else {}
-        values = [shown(figures.get(split, {}).get(name)) for split, name in columns]
+    for record in records:
+        metrics = record.run.figures if record.is_finished else {}
+        values = [_finite(metrics.get(split, {}).get(name)) for split, name in splits]
         failed = record.run.state == "failed"
-        seed = str(record.run.cell.seed) if record.method else NOTHING
-        rows.append(
-            [
-                (record.name, ""),
-                (record.method or NOTHING, ""),
-                (seed, "number"),
-                (state(record), "over" if failed else ""),
-                *((value, "number") for value in values),
-            ]
-        )
-    return PageTable(id="runs", title="Runs", header=header, rows=rows, n_rows=len(records))
+        seed = record.run.cell.seed if record.method else None
+        rows.append([record.name, record.method or None, seed, Cell(state(record), "bad" if failed else ""), *values])
+    columns = ["run", "method", Column("seed", str), "weights"]
+    columns += [Column(name.replace("_", " "), _four, split) for split, name in splits]
+    return Table(title="Runs", name="runs", columns=columns, rows=rows, meanings={})
 
 
 def state(record: RunRecord) -> str:
@@ -111,7 +77,7 @@ def about_split(record: RunRecord, split: str) -> str:
     return f"{text}. {split} has been opened {often}" + (f", with {several} different weights." if several > 1 else ".")
 
 
-def group_tables(records: Sequence[RunRecord], shown_run: RunRecord, split: str) -> list[PageTable]:
+def group_tables(records: Sequence[RunRecord], shown_run: RunRecord, split: str) -> list[Table]:
     """Return the domains, and the groups, of a split with the metric of each method, the worst of the shown run first.
 
     A method with several runs has the mean over those that have the domain.
@@ -119,32 +85,29 @@ def group_tables(records: Sequence[RunRecord], shown_run: RunRecord, split: str)
     metric = plain_metric(shown_run.metric or "")
     tables = []
     for kind, title in (("domains", "Worst domains"), ("groups", "Worst groups")):
-        own = _by_name(shown_run, split, kind, metric)
-        if own is None:
+        of_run = _by_name(shown_run, split, kind, metric)
+        if of_run is None:
             continue
         methods = list(dict.fromkeys([shown_run.method, *(record.method for record in records if record.method)]))
-        found = [(method, _mean(records, method, split, kind, metric)) for method in methods]
-        columns = {method: its for method, its in found if its is not None}
-        order = columns[shown_run.method].reindex(own.index)
+        means = [(method, _mean(records, method, split, kind, metric)) for method in methods]
+        columns = {method: mean for method, mean in means if mean is not None}
+        order = columns[shown_run.method].reindex(of_run.index)
         order = order.sort_values(ascending=METRICS[metric].higher_is_better, kind="stable", na_position="last")
         single = sum(record.is_finished for record in records) == 1
-        header = [("name", False), ("n", True), *((metric if single else method, True) for method in columns)]
-        rows = []
-        for name in order.index[:MOST_GROUPS]:
-            values = [shown(its.get(name)) for its in columns.values()]
-            number = own["n"][name]
-            rows.append([(str(name), ""), (count(number), "number"), *((value, "number") for value in values)])
+        rows = [
+            [str(name), int(of_run["n"][name]), *(_finite(mean.get(name)) for mean in columns.values())]
+            for name in order.index
+        ]
         by = f"By {metric.replace('_', ' ')}, the worst first"
         by += "." if single else f" for {shown_run.method}; of several runs of a method the mean."
-        tables.append(
-            PageTable(id=f"worst-{kind}", title=title, header=header, rows=rows, n_rows=len(order), about=[by])
-        )
+        heads = ["name", Column("n", count), *(Column(metric if single else method, _four) for method in columns)]
+        caption = f"{about_split(shown_run, split)} {by}"
+        tables.append(Table(title=title, name=f"worst-{kind}", columns=heads, rows=rows, caption=caption))
     return tables
 
 
-def shown(value: Any) -> str:
-    """Return a figure as tables print it."""
-    return f"{value:.4f}" if isinstance(value, int | float) and isfinite(value) else NOTHING
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and isfinite(value) else None
 
 
 def _columns(records: Sequence[RunRecord]) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from okapi.report.numbers import NOTHING, count, decimals, fixed
 
 Format: TypeAlias = Callable[[Any], str]
 Mark: TypeAlias = Literal["", "best", "not_worse", "good", "bad"]
+MOST_ROWS = 300  # of a table in a page
 SIGNS: dict[str, str] = {"": "", "best": "*", "not_worse": "†", "good": "", "bad": "!"}
 MEANINGS = {"best": "the best of its column", "not_worse": "not significantly worse"}
 _STYLES = {"": "", "best": "bold", "not_worse": "", "good": "", "bad": "red"}
@@ -134,7 +135,7 @@ class Table:
     """
 
     title: str
-    columns: Sequence[Column | str]
+    columns: Sequence[Any]
     rows: Sequence[Sequence[Any]]
     caption: str = ""
     notes: Sequence[str] = ()
@@ -145,7 +146,7 @@ class Table:
     @cached_property
     def heads(self) -> list[Column]:
         """The columns."""
-        return [Column(column) if isinstance(column, str) else column for column in self.columns]
+        return [column if isinstance(column, Column) else Column(str(column)) for column in self.columns]
 
     @cached_property
     def cells(self) -> list[list[Cell]]:
@@ -284,7 +285,7 @@ class Table:
             writer.writerow(["" if text == NOTHING else cell.value for text, cell in zip(texts, row, strict=True)])
         return file.getvalue()
 
-    def to_html(self, most: int = 300) -> Markup:
+    def to_html(self, most: int = MOST_ROWS) -> Markup:
         """Return it as HTML, escaped; a table of more rows than ``most`` is cut and says so."""
         from okapi.report.html import render
 
@@ -295,6 +296,7 @@ class Table:
                 list(zip(self.heads, row, texts, strict=True))
                 for row, texts in zip(self.cells[:most], self.texts(), strict=False)
             ],
+            shaded=any(cell.shade is not None for row in self.cells for cell in row),
             below=[*self.legend(best="Bold", bad="Marked"), *self.notes],
         )
 

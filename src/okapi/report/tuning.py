@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 
 from okapi.matching.diagnostics.tuning import Tuning, settings_of
+from okapi.report.match_page import tune_page
 from okapi.report.matching_plots import pareto_plot
 from okapi.report.numbers import count, decimal, plural, share
-from okapi.report.page import tune_page
-from okapi.report.plots import to_svg
 from okapi.report.table import Column, Table
 
 _SHOWN = {  # settings and their headings, short enough for a terminal of 80 columns
@@ -99,7 +98,7 @@ def tuning_report(
         facts=facts,
         settings={**settings, **tried},
         combinations=_combinations(table),
-        figures=[(caption, to_svg(pareto_plot(tuning)))],
+        figures=[(caption, pareto_plot(tuning))],
         notes=notes,
     )
 

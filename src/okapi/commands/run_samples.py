@@ -13,18 +13,15 @@ from torch import Tensor
 
 from okapi.config import Config, MatchingSettings, OfflineOkapiSettings, OkapiPlusSettings, OkapiSettings
 from okapi.data.dataset import Dataset
+from okapi.data.duplicates import is_images
 from okapi.data.registry import build_dataset
-from okapi.matching import (
-    Balance,
-    Matches,
-    MatchPrecision,
-    Propensity,
-    SeparableDomainsWarning,
-    balance,
-    match_precision,
-)
+from okapi.data.text import Texts
+from okapi.matching import Matches, MatchPrecision, Propensity, SeparableDomainsWarning, balance, match_precision
 from okapi.nn import Pool, match
 from okapi.nn.pseudo_labels import known_outcome, predicted_outcome
+from okapi.report.contact_sheet import picture_reader
+from okapi.report.images import data_uri, placeholder
+from okapi.report.run_matches import Matched, Samples
 from okapi.runs import Run
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN
@@ -66,37 +63,6 @@ class Encoded:
     def split(self) -> NDArray[np.str_]:
         """The split of each sample."""
         return np.asarray(self.dataset.split)[self.rows]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Matched:
-    """Matches between samples, which are called by their places in ``Encoded``.
-
-    Parameters
-    ----------
-    pool : array (m,)
-        Places of the samples that took part; matches and domains are by place in the pool.
-    domain : array (m,), int64; or (m, S), bool
-    domain_names : list of str
-    matches : Matches
-    balance : Balance, optional
-    propensity : Propensity, optional
-    settings : MatchingSettings
-        How they were matched.
-    temperature : float
-        Of the propensities.
-    notes : tuple of str
-    """
-
-    pool: NDArray[np.int64]
-    domain: NDArray[Any]
-    domain_names: list[str]
-    matches: Matches
-    balance: Balance | None
-    propensity: Propensity | None
-    settings: MatchingSettings
-    temperature: float
-    notes: tuple[str, ...] = ()
 
 
 def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = ()) -> Encoded:
@@ -154,7 +120,8 @@ def match_encoded(encoded: Encoded) -> Matched | str:
         propensity = _propensity(unit, domain, temperature)
     except ValueError as error:
         return f"No propensities: {error}."
-    pool = _pool(encoded, places, domain, propensity.scores(unit))
+    scores = propensity.scores(unit)
+    pool = _pool(encoded, places, domain, scores)
     kind = encoded.dataset.task.kind
     matches = match(len(places), pool, settings, kind)
     nearest = replace(NEAREST, k=settings.k, direction=settings.direction)
@@ -164,11 +131,15 @@ def match_encoded(encoded: Encoded) -> Matched | str:
         notes.append("Inside the run's calipers nothing is matched in this sample: these are neighbours without them.")
     if not len(matches):
         return f"No sample has {settings.k} admissible neighbours of other domains."
+    asked = len(places)
+    if settings.direction is not None and domain.ndim == 1:
+        asked = int((domain == settings.direction[0]).sum())
     return Matched(
         pool=places,
         domain=domain,
         domain_names=names,
         matches=matches,
+        asked=asked,
         balance=balance(
             unit,
             unit,
@@ -179,10 +150,41 @@ def match_encoded(encoded: Encoded) -> Matched | str:
             domain_names=names,
             direction=settings.direction,
         ),
-        propensity=propensity,
-        settings=settings,
-        temperature=temperature,
+        precision=_precision(encoded, places, domain, names, matches),
+        propensity=np.asarray(scores),
+        balanced_accuracy=float(propensity.balanced_accuracy_) if domain.ndim == 1 else None,
+        settings={**vars(settings), "temperature": temperature},
         notes=tuple(notes),
+    )
+
+
+def samples_of(encoded: Encoded) -> Samples:
+    """Return the samples as a page shows them."""
+    data, rows = encoded.dataset, encoded.rows.tolist()
+    target = None
+    if data.task.kind == "regression" and data.task.outputs == 1:
+        target = data.target[encoded.rows].double().reshape(-1).numpy()
+    read = picture_reader(data) if is_images(data) else None
+
+    def image(place: int) -> str | None:
+        if read is None:
+            return None
+        try:
+            return data_uri(read(rows[place]))
+        except Exception as error:  # an image is never worth the page
+            return placeholder(str(error) or type(error).__name__)
+
+    return Samples(
+        names=[str(data.ids[row]) for row in rows],
+        domains=[domain_text(data, row) for row in rows],
+        labels=[class_text(data, row) for row in rows],
+        split=encoded.split,
+        encodings=encoded.encodings,
+        target=target,
+        kind=data.task.kind,
+        image=image,
+        text=lambda place: data.inputs.text(rows[place]) if isinstance(data.inputs, Texts) else None,
+        seed=encoded.config.seed,
     )
 
 
@@ -234,20 +236,22 @@ def _pool(encoded: Encoded, places: NDArray[np.int64], domain: NDArray[Any], sco
     return Pool(unit, torch.from_numpy(domain), torch.from_numpy(np.ascontiguousarray(scores)), outcome, known)
 
 
-def precision_of(encoded: Encoded, matched: Matched) -> MatchPrecision:
+def _precision(
+    encoded: Encoded, places: NDArray[np.int64], domain: NDArray[Any], names: list[str], matches: Matches
+) -> MatchPrecision:
     """Return how far the targets of matches agree, where the data set has those of both."""
     data = encoded.dataset
-    target = data.target[torch.from_numpy(encoded.rows[matched.pool])].double()
+    target = data.target[torch.from_numpy(encoded.rows[places])].double()
     if data.task.kind != "regression":
         target[target < 0] = torch.nan  # not known
     return match_precision(
         target,
         target,
-        query_domain=matched.domain,
-        key_domain=matched.domain,
-        matches=matched.matches,
+        query_domain=domain,
+        key_domain=domain,
+        matches=matches,
         kind=data.task.kind,
-        domain_names=matched.domain_names,
+        domain_names=names,
     )
 
 

@@ -1,0 +1,300 @@
+"""What a page shows of a run's samples: how they match, a gallery of matches, and a map of their encodings."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from okapi.matching import Balance, Matches, MatchPrecision
+from okapi.report.gallery import Query, Sample, cut, gallery_html, within_size
+from okapi.report.matching_plots import love_plot, propensity_histograms
+from okapi.report.numbers import count, fixed, plain, share
+from okapi.report.page import Drawing, Section, figures_html
+from okapi.report.plots import INK, MOST_LOOKS, Look, look, new_figure, short_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_QUERIES = 60
+MOST_DIMENSIONS = 20
+MOST_POINTS = 2000
+OTHER, UNKNOWN = "other", "not known"
+SEALED = "Samples are of train, unlabelled, id_val and ood_val; test splits stay sealed."
+_MOST_DIRECTIONS = 6  # whose match precision is written out
+_EXCERPT, _NAME = 240, 100  # characters
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """Samples of a run, in an order by which all else refers to them.
+
+    Parameters
+    ----------
+    names, domains : list of str
+    labels : list of str or None
+        Class, labels or target; None where that is not known.
+    split : array (n,) of str
+    encodings : array (n, d)
+        Of unit length.
+    target : array (n,), optional
+        Of a regression of one number.
+    kind : {"classification", "regression", "multilabel"}
+    image, text : callable
+        Give a sample's image, as a data URI, and text; or None where it has none.
+    seed : int
+        By which queries and points are drawn.
+    """
+
+    names: Sequence[str]
+    domains: Sequence[str]
+    labels: Sequence[str | None]
+    split: NDArray[np.str_]
+    encodings: NDArray[np.float32]
+    target: NDArray[np.float64] | None
+    kind: str
+    image: Callable[[int], str | None]
+    text: Callable[[int], str | None]
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Matched:
+    """Matches between samples.
+
+    Parameters
+    ----------
+    pool : array (m,)
+        Places among the samples of those that took part; all else is by place in the pool.
+    domain : array (m,), int64; or (m, S), bool
+    domain_names : list of str
+    matches : Matches
+    asked : int
+        Samples that were to be matched.
+    balance : Balance
+    precision : MatchPrecision
+        How far the targets of matches agree.
+    propensity : array (m,) or (m, S)
+    balanced_accuracy : float, optional
+        How well propensities tell the domains apart.
+    settings : mapping
+        How they were matched; ``fixed_caliper`` and ``direction`` are drawn, too.
+    notes : tuple of str
+    """
+
+    pool: NDArray[np.int64]
+    domain: NDArray[Any]
+    domain_names: list[str]
+    matches: Matches
+    asked: int
+    balance: Balance
+    precision: MatchPrecision
+    propensity: NDArray[np.float64]
+    balanced_accuracy: float | None
+    settings: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def matching_section(matched: Matched) -> Section:
+    """Return propensities and balance before and after matching."""
+    names, n_matched = matched.domain_names, len(matched.matches)
+    domains = " and ".join(names) if len(names) == 2 else f"{len(names)} domains"
+    used = ", ".join(f"{name.replace('_', ' ')} {plain(value)}" for name, value in matched.settings.items() if value)
+    about = (
+        f"Encodings of {count(len(matched.pool))} samples matched across {domains}: {used}. {count(n_matched)} of "
+        f"{count(matched.asked)} queries are matched ({share(n_matched / max(1, matched.asked))}). {SEALED}"
+    )
+    return Section(title="Matching", name="matching", about=about, body=figures_html(matched_figures(matched)))
+
+
+def matched_figures(matched: Matched) -> list[Drawing]:
+    """Return captions and figures: propensities and balance before and after matching."""
+    histograms = propensity_histograms(
+        matched.propensity,
+        matched.propensity,
+        matches=matched.matches,
+        query_domain=matched.domain,
+        key_domain=matched.domain,
+        fixed_caliper=matched.settings.get("fixed_caliper"),
+        domain_names=matched.domain_names,
+        direction=matched.settings.get("direction"),
+    )
+    caption = "Propensities given the encoding, by logistic regression, before and after matching"
+    if matched.balanced_accuracy is not None:
+        caption += f"; it tells the domains apart with a balanced accuracy of {share(matched.balanced_accuracy)}"
+    love = (
+        "Balance of the encodings, the largest differences: standardised mean differences (SMD) before and after "
+        "matching, in pooled deviations before matching. Up to 0.1 is balanced by the usual rule"
+    )
+    return [(caption, histograms), (love, love_plot(matched.balance, max_covariates=MOST_DIMENSIONS))]
+
+
+def gallery_section(samples: Samples, matched: Matched, most: int = MOST_QUERIES) -> Section:
+    """Return a section of at most so many queries with their matches."""
+    queries = make_gallery(samples, matched, most)
+    drawn = "drawn in turn from domains and classes" if samples.kind != "regression" else "drawn in turn from domains"
+    about = f"{len(queries)} of {count(len(matched.matches))} matched queries, {drawn}.{_about_precision(matched)}"
+    if any(key.mark for query in queries for key in query.keys):
+        about += " ✓ is the same class, ✗ another; numbers are distances of encodings."
+        if "unlabelled" in samples.split.tolist():
+            about += " Labels of unlabelled samples, where the data set has them, serve for these marks only."
+    else:
+        about += " Numbers are distances of encodings."
+    body = gallery_html(queries, classes=samples.kind != "regression")
+    return Section(title="Matches", name="gallery", about=about, body=body)
+
+
+def make_gallery(samples: Samples, matched: Matched, most: int = MOST_QUERIES) -> list[Query]:
+    """Return at most so many queries, in turn from each domain and class, the same for the same run."""
+    query, key = matched.pool[matched.matches.query.numpy()], matched.pool[matched.matches.key.numpy()]
+    distance, compared = matched.matches.distance.numpy(), samples.kind != "regression"
+    queries = []
+    for place in _in_turn(samples, query, most):
+        asked = int(query[place])
+        pairs = zip(key[place].tolist(), distance[place].tolist(), strict=True)
+        keys = [
+            _sample(samples, other, far, _mark(samples.labels[asked], samples.labels[other]) if compared else "")
+            for other, far in pairs
+        ]
+        queries.append(Query(sample=_sample(samples, asked), keys=keys))
+    return within_size(queries)
+
+
+def _mark(label: str | None, other: str | None) -> str:
+    return "" if label is None or other is None else "right" if label == other else "wrong"
+
+
+def _in_turn(samples: Samples, query: NDArray[np.int64], most: int) -> list[int]:
+    """Return places of queries, one from each domain and class, then another."""
+    groups: dict[tuple[str, str | None], list[int]] = {}
+    for place in np.random.default_rng(samples.seed).permutation(len(query)).tolist():
+        sample = int(query[place])
+        label = samples.labels[sample] if samples.kind != "regression" else None
+        groups.setdefault((samples.domains[sample], label), []).append(place)
+    order = list(groups.values())
+    turns = [group[turn] for turn in range(max(map(len, order), default=0)) for group in order if turn < len(group)]
+    return turns[:most]
+
+
+def _sample(samples: Samples, place: int, distance: float | None = None, mark: str = "") -> Sample:
+    text = samples.text(place)
+    return Sample(
+        name=cut(samples.names[place], _NAME),
+        domain=samples.domains[place],
+        label=samples.labels[place],
+        image=samples.image(place),
+        text=None if text is None else cut(" ".join(text.split()), _EXCERPT),
+        distance=distance,
+        mark=mark,
+    )
+
+
+def precision_fact(matched: Matched) -> dict[str, str]:
+    """Return the one number about the targets of matches, beside chance; none where no targets are known."""
+    precision = matched.precision
+    if not precision.overall["pairs"]:
+        return {}
+    if precision.kind == "regression":
+        return {"SD between targets of matches, by chance": f"{precision.value:.2f}, {precision.chance:.2f}"}
+    name = "matches of the same class" if precision.kind == "classification" else "equal labels in matches"
+    return {f"{name}, by chance": f"{share(precision.value)}, {share(precision.chance)}"}
+
+
+def _about_precision(matched: Matched) -> str:
+    """Return how far the targets of matches agree, direction by direction where there are few."""
+    precision = matched.precision
+    if not precision.overall["pairs"]:
+        return ""
+    known = f"the {count(precision.overall['pairs'])} matches with known labels"
+    name, chance = "precision", "chance"
+    write: Callable[[float], str] = share
+    if precision.kind == "regression":
+        name, chance, write = "difference_sd", "chance_sd", fixed(2)
+        text = f"The targets of {known} are {write(precision.value)} standard deviations apart"
+    elif precision.kind == "classification":
+        text = f"{write(precision.value)} of {known} are of the same class"
+    else:
+        text = f"{write(precision.value)} of the labels in {known} are equal"
+    text = f" {text}, {write(precision.chance)} by chance"
+    table = precision.table[precision.table.pairs > 0]
+    if not 1 < len(table) <= _MOST_DIRECTIONS:
+        return f"{text}."
+    parts = [
+        f"{row['query_domain']} → {row['key_domain']} {write(row[name])} ({write(row[chance])})"
+        for row in table.to_dict("records")
+    ]
+    return f"{text}: {', '.join(parts)}."
+
+
+def map_section(samples: Samples) -> Section:
+    """Return the map: encodings by their first two principal components, coloured by domain, target and split."""
+    places = np.arange(len(samples.names))
+    if len(places) > MOST_POINTS:
+        places = np.sort(np.random.default_rng(samples.seed).choice(places, MOST_POINTS, replace=False))
+    points, explained = principal_components(samples.encodings[places])
+    left = f" of {count(len(samples.names))} that were encoded" if len(places) < len(samples.names) else ""
+    about = (
+        f"Encodings of {count(len(places))} samples{left} in two dimensions: the first two principal components, which "
+        f"have {explained:.0%} of the variance. {SEALED}"
+    )
+    coloured: list[tuple[str, list[str]]] = [("domain", [samples.domains[place] for place in places.tolist()])]
+    if samples.target is None:
+        coloured.append(("class", [samples.labels[place] or UNKNOWN for place in places.tolist()]))
+    coloured.append(("split", samples.split[places].tolist()))
+    figures: list[Drawing] = [(f"By {title}", _draw_map(points, title, names)) for title, names in coloured]
+    if samples.target is not None:
+        figures.insert(1, ("By target", _draw_map(points, "target", samples.target[places])))
+    return Section(title="Map", name="map", about=about, body=figures_html(figures))
+
+
+def principal_components(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
+    """Return vectors (n, d) projected on their first two principal components, (n, 2), and the share of variance."""
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    left, size, axes = np.linalg.svd(centred, full_matrices=False)
+    # The sign of a component is arbitrary: its largest loading is made positive, so that a map is drawn one way only.
+    sign = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(1)])
+    points = np.zeros((len(vectors), 2))
+    points[:, : min(2, len(size))] = (left * size * sign)[:, :2]
+    variance = size**2
+    return points, float(variance[:2].sum() / variance.sum()) if variance.sum() > 0 else 1.0
+
+
+def categories(names: Sequence[str]) -> list[tuple[str, Look, NDArray[np.int64]]]:
+    """Return the most frequent names with a look each, and the places that have them; the rest are other."""
+    counts = Counter(name for name in names if name != UNKNOWN)
+    frequent = sorted(counts, key=lambda name: (-counts[name], name))[:MOST_LOOKS]
+    frequent.sort(key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
+    array = np.array(names, dtype=object)
+    chosen = [(name, look(number), np.flatnonzero(array == name)) for number, name in enumerate(frequent)]
+    other = np.flatnonzero(~np.isin(names, [*frequent, UNKNOWN]))
+    rest = [(OTHER, look(MOST_LOOKS), other), (UNKNOWN, look(MOST_LOOKS), np.flatnonzero(array == UNKNOWN))]
+    return [*chosen, *(group for group in rest if len(group[2]))]
+
+
+def _draw_map(points: NDArray[np.float64], title: str, values: Any) -> "Figure":
+    """Draw points coloured by name or number; names in a legend with how many there are of each."""
+    numeric = isinstance(values, np.ndarray)
+    groups = [] if numeric else categories(values)
+    figure = new_figure(3.4 + 0.17 * -(-len(groups) // 2), f"Map of {len(points)} samples by {title}")
+    axes = figure.add_subplot()
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_color("#cccccc")
+    size = 12 if len(points) <= 500 else 6
+    if numeric:
+        drawn = axes.scatter(
+            points[:, 0], points[:, 1], s=size, c=values, cmap="cividis", linewidths=0, plotnonfinite=True
+        )
+        figure.colorbar(drawn, ax=axes, shrink=0.8).ax.tick_params(labelsize=8)
+        return figure
+    colour: Any = np.empty((len(points), 2), dtype=object)
+    for name, its, members in groups:
+        colour[members] = ["none" if its.hollow else its.colour, its.colour]
+        label = f"{short_name(name)} ({count(len(members))})"
+        axes.scatter([], [], s=16, facecolors=colour[members[0], 0], edgecolors=its.colour, linewidths=0.8, label=label)
+    order = np.random.default_rng(0).permutation(len(points))  # so that no domain lies on top of all others
+    faces, edges = colour[order, 0].tolist(), colour[order, 1].tolist()
+    axes.scatter(points[order, 0], points[order, 1], s=size, facecolors=faces, edgecolors=edges, linewidths=0.6)
+    figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8, labelcolor=INK, handletextpad=0.2)
+    return figure
