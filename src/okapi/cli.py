@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Examples
     --------
-    >>> main(["config", "training.steps"])  # doctest: +SKIP
+    >>> main(["config", "training.steps"])
+    training.steps: a whole number, must be given
+        Optimiser steps of the whole run.
     0
     """
     for stream in (sys.stdout, sys.stderr):
@@ -369,7 +371,7 @@ def _diagnose(parser: Parser) -> None:
     parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --data.size 128")
 
 
-# Commands: train, embed, evaluate, benchmark
+# Commands: train, config, embed, evaluate, benchmark
 
 
 def _train(parser: Parser) -> None:
@@ -382,7 +384,7 @@ def _train(parser: Parser) -> None:
         "  okapi train --resume runs/okapi\n"
         "  torchrun --nproc_per_node=2 -m okapi train configs/sites/okapi.yaml --out runs/okapi2",
     )
-    parser.explain = _training_keys
+    parser.explain = _all_keys
     add = parser.add_argument
     add("config", type=Path, nargs="?", metavar="CONFIG", help="a YAML file such as configs/sites/okapi.yaml")
     add("--out", type=Path, metavar="DIR", help="where to write; must be new or empty")
@@ -392,14 +394,20 @@ def _train(parser: Parser) -> None:
     parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --model.hidden '[64, 64]'")
 
 
-def _training_keys() -> str:
-    from inspect import cleandoc
-    from textwrap import indent
+def _all_keys() -> str:
+    from okapi.config import explained
 
-    from okapi.config import TrainingSettings
+    return f"keys of the config:\n\n{explained()}"
 
-    explained = cleandoc(TrainingSettings.__doc__ or "").partition("----------\n")[2]
-    return f"keys of the section training:\n{indent(explained, '  ')}"
+
+def _config(parser: Parser) -> None:
+    parser.describe(
+        "okapi config [KEYS]",
+        "Print what a config may have: every key with its type, its default and its meaning.",
+        "  okapi config\n  okapi config training\n  okapi config algorithm.okapi data.table.features",
+    )
+    help_ = "sections, names of sections, or keys, such as training or data.table (default: all)"
+    parser.add_argument("keys", nargs="*", metavar="KEYS", help=help_)
 
 
 def _embed(parser: Parser) -> None:
@@ -569,6 +577,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "tune": ("try many calipers on a file and compare them", _tune),
     "diagnose": ("find out whether matching is likely to help, before training", _diagnose),
     "train": ("train a model, or resume a run", _train),
+    "config": ("list the keys of a config, with defaults and meanings", _config),
     "embed": ("write the encodings of a data set to a file", _embed),
     "evaluate": ("measure a finished run on a split; opens test splits, and says so", _evaluate),
     "benchmark": ("train methods with several seeds, folds or targets, and compare them", _benchmark),

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+from okapi.cli import main
 from okapi.config import MLPSettings, TrainingSettings, explain
 
 IMPORTS = """
@@ -42,3 +43,33 @@ def test_every_key_is_explained():
     assert tuple(hidden.default.strip("[]").split(", ")) == tuple(map(str, MLPSettings().hidden))
     assert {key.of for key in explain("algorithm.matching.k")} == {"okapi", "okapi_plus", "offline_okapi"}
     assert explain("training.step") == []
+
+
+def test_the_help_of_train_and_okapi_config_list_every_key_with_default_and_meaning(capsys):
+    assert main(["config"]) == 0
+    listed = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    assert listed in capsys.readouterr().out
+    flat = " ".join(listed.split())
+    for key in explain():
+        default = f"default {key.default}" if key.default else "must be given"
+        assert f"{key.key}: {key.type}, {default}" in flat
+        assert key.meaning in flat
+    assert max(map(len, listed.splitlines())) <= 100
+
+
+def test_okapi_config_lists_the_keys_it_is_asked_for(capsys):
+    assert main(["config", "algorithm.erm", "algorithm.okapi.matching.k", "data.poverty.fold"]) == 0
+    assert capsys.readouterr().out == (
+        "If algorithm.name is erm: Empirical risk minimisation has nothing to set.\n\n"
+        "If algorithm.name is okapi: The paper's method; the defaults are its PovertyMap experiment, which\n"
+        "PAPER pins.\n"
+        "algorithm.matching.k: a whole number, default 5\n    Keys per query.\n\n"
+        "If data.name is poverty: PovertyMap of WILDS 2.0.\n"
+        "data.fold: one of A, B, C, D, E, default A\n    Which countries are ood_val and ood_test.\n"
+    )
+    assert main(["config", "training.stepz"]) == 2
+    assert capsys.readouterr().err == (
+        "okapi: 'training.stepz' is no key of a config; did you mean training.steps?\n"
+    )

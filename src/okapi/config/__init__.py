@@ -38,7 +38,7 @@ from okapi.config.data import (
     ViewSettings,
     names_of,
 )
-from okapi.config.explain import Key, explain
+from okapi.config.explain import Key, explain, explained
 from okapi.config.models import (
     MODEL_SETTINGS,
     CNNSettings,
@@ -110,6 +110,7 @@ __all__ = [
     "VisionSettings",
     "differences",
     "explain",
+    "explained",
     "find_config",
     "make_config",
     "names_of",

@@ -2,14 +2,17 @@
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from itertools import groupby
+from textwrap import fill
 from typing import NamedTuple
 
 import yaml
 
 from okapi.config.reader import NAMED, Config, hints_of, in_words, plain
 from okapi.config.training import TrainingSettings
+from okapi.messages import did_you_mean
 
 
 class Key(NamedTuple):
@@ -48,24 +51,72 @@ def explain(prefix: str = "") -> list[Key]:
     return [key for key in keys if not prefix or any(f"{name}.".startswith(f"{prefix}.") for name in _names(key))]
 
 
+def explained(prefixes: Sequence[str] = (), width: int = 100) -> str:
+    """Return keys with their types, defaults and meanings as text, under a line for each ``name`` of a section.
+
+    Parameters
+    ----------
+    prefixes : sequence of str
+        As ``explain`` takes them; by default all keys. One that is none is a ``ValueError``.
+    width : int
+        Of a line.
+
+    Examples
+    --------
+    >>> print(explained(["training.accumulate"]))
+    training.accumulate: a whole number, default 1
+        Batches whose gradients are added up for one optimiser step.
+    """
+    blocks = []
+    for prefix in prefixes or [""]:
+        section, _, name = prefix.partition(".")
+        if keys := explain(prefix):
+            for (section, name), rows in groupby(keys, key=lambda key: (key.key.partition(".")[0], key.of)):
+                blocks.append(_block(section, name, list(rows), width))
+        elif name in NAMED.get(section, {}):
+            blocks.append(_block(section, name, [], width))
+        else:
+            known = sorted({name for key in explain() for name in _names(key)})
+            raise ValueError(f"{prefix!r} is no key of a config{did_you_mean(prefix, known)}")
+    return "\n\n".join(blocks)
+
+
+def _block(section: str, name: str, keys: Sequence[Key], width: int) -> str:
+    lines = [fill(f"If {section}.name is {name}: {_summary(NAMED[section][name])}", width)] if name else []
+    for meaning, alike in groupby(keys, key=lambda key: key.meaning):
+        for key in alike:
+            default = f"default {key.default}" if key.default else "must be given"
+            lines.append(fill(f"{key.key}: {key.type}, {default}", width, subsequent_indent=" " * 8))
+        lines.append(fill(meaning, width, initial_indent=" " * 4, subsequent_indent=" " * 4))
+    return "\n".join(lines)
+
+
+def _summary(kind: type) -> str:
+    """Return the first line of a docstring, without what it says of other classes."""
+    return re.sub(r"; other keys are .*|[`.]+$|`", "", (inspect.getdoc(kind) or "").partition("\n")[0]) + "."
+
+
 def _names(key: Key) -> Iterator[str]:
     yield key.key
     section, _, rest = key.key.partition(".")
     yield f"{section}.{key.of}.{rest}"
 
 
-def _keys(kind: type, prefix: str, of: str, default: object = MISSING) -> Iterator[Key]:
-    meanings, hints = _meanings(kind), hints_of(kind)
-    for field in fields(kind):
-        value = getattr(default, field.name, field.default)
-        if value is MISSING and field.default_factory is not MISSING:
-            value = field.default_factory()
-        key = f"{prefix}.{field.name}"
+def _keys(kind: type, prefix: str, of: str, default: object = MISSING) -> list[Key]:
+    """Return a section's keys: first those that must be given, then in the order of the docstrings."""
+    keys: list[Key] = []
+    by_name = {field.name: field for field in fields(kind)}
+    for name, meaning in _meanings(kind).items():
+        value = getattr(default, name, by_name[name].default)
+        if value is MISSING and callable(make := by_name[name].default_factory):
+            value = make()
         if is_dataclass(value):
-            yield from _keys(type(value), key, of, value)
-        elif field.name != "name":
+            keys += _keys(type(value), f"{prefix}.{name}", of, value)
+        else:
             shown = "" if value is MISSING else yaml.safe_dump(plain(value), default_flow_style=True, width=1000)
-            yield Key(key, of, in_words(hints[field.name]), shown.removesuffix("...\n").strip(), meanings[field.name])
+            shown = shown.removesuffix("...\n").strip()
+            keys.append(Key(f"{prefix}.{name}", of, in_words(hints_of(kind)[name]), shown, meaning))
+    return sorted(keys, key=lambda key: key.default != "")
 
 
 def _meanings(kind: type) -> dict[str, str]:

@@ -1,26 +1,26 @@
 """The config of a run: a YAML file, the one that it may include, and dotted overrides, checked by pydantic.
 
 ``include: base.yaml`` names a file by its path from the one that includes it; the included file includes no other.
-Files are merged key by key: what a file says itself wins over what it includes, and overrides win over both. A list is
-replaced as a whole. A section that is given another ``name`` begins anew: keys of an ``okapi`` mean nothing to an
-``erm``.
+Files are merged key by key: a file wins over the one that it includes, and overrides win over both. A list is replaced
+as a whole. A section that is given another ``name`` begins anew: keys of an ``okapi`` mean nothing to an ``erm``.
 """
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from okapi.config.algorithms import ALGORITHM_SETTINGS
-from okapi.config.data import DATA_SETTINGS
-from okapi.config.models import MODEL_SETTINGS
+from okapi.config.algorithms import ALGORITHM_SETTINGS, AlgorithmSettings
+from okapi.config.data import DATA_SETTINGS, DataSettings
+from okapi.config.models import MODEL_SETTINGS, ModelSettings
 from okapi.config.training import TrainingSettings
 from okapi.messages import did_you_mean
 
@@ -54,11 +54,17 @@ class Config:
         Of the initial weights, the order of samples, augmentation and dropout.
     """
 
-    data: Any
-    model: Any
-    algorithm: Any
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
+
+    data: Annotated[DataSettings, Field(discriminator="name")]
+    model: Annotated[ModelSettings, Field(discriminator="name")]
+    algorithm: Annotated[AlgorithmSettings, Field(discriminator="name")]
     training: TrainingSettings
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, got {self.seed}")
 
     def as_dict(self) -> dict[str, Any]:
         """Return all keys with plain values, as a YAML file has them; reading them back gives the same config."""
@@ -78,16 +84,16 @@ def read_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config
     overrides : sequence of (key, text)
         Dotted keys, such as ``training.steps``, and their values, written as in YAML; later ones win.
     """
-    return _drafted(find_config(path)).config(overrides)
+    return _read(find_config(path)).config(overrides)
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Return what a YAML file and the one that it may include say together, not yet checked."""
-    return _drafted(find_config(path)).content
+    """Return what a YAML file and the one that it may include hold together, not yet checked."""
+    return _read(find_config(path)).content
 
 
 def make_config(content: Any, overrides: Sequence[tuple[str, str]] = (), source: str = "config") -> Config:
-    """Return the config of nested dictionaries as a YAML file has them; ``source`` is by what errors call them."""
+    """Return the config of nested dictionaries as a YAML file has them; errors call them by ``source``."""
     if not isinstance(content, dict):
         raise ConfigError(f"{source} must have the keys {', '.join(NAMED)} and training, got {content!r}")
     draft = _Draft(source)
@@ -132,8 +138,8 @@ def in_words(hint: Any) -> str:
     """Return a type in words, such as "a number or null"."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        words = [in_words(kind) for kind in inner]
-        return f"{', '.join(words[:-1])} or {words[-1]}"
+        words = sorted(dict.fromkeys(map(in_words, inner)), key=lambda word: word.startswith("a list"))
+        return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])
     if origin in (list, tuple):
@@ -150,138 +156,145 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 
 class _Text(str):
-    """A value as the command line has it: what it is as YAML, unless text is wanted."""
+    """A value of the command line: what it is as YAML, unless text is wanted."""
 
 
 class _Draft:
-    """What files and overrides say together, not yet checked; and which file says what."""
+    """What files and overrides hold together, not yet checked; and what errors call each key, by where it stands."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.content: dict[str, Any] = {}
-        self.files: dict[str, str] = {}
-        self.overrides: dict[str, str] = {}
+        self._names: dict[str, str] = {}
 
     def add(self, content: Mapping[str, Any], file: str) -> None:
-        """Merge what one more file says, which wins."""
-        self._merge(self.content, content, file, "")
+        """Merge one more file, which wins."""
+        self._merge(self.content, content, lambda key: f"{file}: {key}")
 
     def config(self, overrides: Sequence[tuple[str, str]]) -> Config:
-        self.overrides = dict(overrides)
-        given: dict[str, Any] = {}
-        for key, text in self.overrides.items():
-            *sections, last = key.split(".")
-            inner = given
-            for depth, section in enumerate(sections, 1):
-                inner = inner.setdefault(section, {})
-                self._check_keys(inner, ".".join(sections[:depth]))
-            inner[last] = _Text(text)
-        self.add(given, self.source)
-        self._check_known(self.content, [*NAMED, "training", "seed"], "")
-        named = {section: self._named(section, kinds) for section, kinds in NAMED.items()}
-        training = self._settings("training", TrainingSettings, {"training": TrainingSettings})
-        return Config(**named, training=training, seed=self._seed())
-
-    def called(self, key: str) -> str:
-        """Return what errors call a key: the option, or the file that has it, and the key."""
-        return f"--{key}" if key in self.overrides else f"{self.files.get(key, self.source)}: {key}"
-
-    def _merge(self, before: dict[str, Any], after: Mapping[str, Any], file: str, prefix: str) -> None:
-        for key, value in after.items():
-            dotted, old = f"{prefix}{key}", before.get(key)
-            if not isinstance(value, dict):
-                if value is not None or not isinstance(old, dict):  # an empty section says nothing
-                    before[key], self.files[dotted] = value, file
-                continue
-            if old is not None:
-                self._check_keys(old, dotted)
-            old = old or {}
-            renamed = not prefix and "name" in old and value.get("name", old["name"]) != old["name"]
-            before[key] = {} if renamed else old
-            self.files[dotted] = file
-            self._merge(before[key], value, file, f"{dotted}.")
-
-    def _named(self, section: str, kinds: Mapping[str, type]) -> Any:
-        values = self.content.get(section)
-        self._check_keys(values, section)
-        assert isinstance(values, dict)
-        name = str(values.get("name", ""))
-        if name not in kinds:
-            came = "it is missing" if not name else f"got {name!r}{did_you_mean(name, kinds)}"
-            raise ConfigError(f"{self.called(f'{section}.name')} must be one of {', '.join(kinds)}; {came}")
-        return self._settings(section, kinds[name], kinds)
-
-    def _settings(self, section: str, kind: type, kinds: Mapping[str, type]) -> Any:
-        """Return a section's dataclass; pydantic checks and converts its values."""
-        from pydantic import ValidationError  # which takes longer to import than the rest of this room
-
-        self._check_keys(self.content.get(section), section)
-        values = self._prepared(kind, self.content[section], section)
+        """Return the config; overrides win over the files."""
+        options = [key for key, _ in overrides]
+        self._merge(
+            self.content,
+            _nested(overrides),
+            lambda key: f"--{next(option for option in options if f'{option}.'.startswith(f'{key}.'))}",
+        )
+        content = _completed(Config, self.content)
         try:
-            return _adapter(tuple(kinds.values())).validate_json(json.dumps(values, default=str), strict=True)
-        except ValidationError as errors:
-            error = errors.errors(include_url=False)[0]
-        location = error["loc"][1:] if len(kinds) > 1 else error["loc"]  # without the name
-        raise ConfigError(self._complaint(section, kind, location, values, error.get("ctx", {}).get("error")))
+            return _schema().validate_json(json.dumps(content, default=str))
+        except ValidationError as rejected:
+            errors = rejected.errors(include_url=False)
+        unknown = [error for error in errors if error["type"] == "unexpected_keyword_argument"]
+        raise ConfigError(self._complaint((unknown or errors)[0], content))
 
-    def _prepared(self, kind: type, values: Mapping[str, Any], section: str) -> dict[str, Any]:
-        """Return values ready for pydantic: of known keys, texts of overrides read, nested sections complete."""
-        hints = hints_of(kind)
-        self._check_known(values, list(hints), f"{section}.")
-        prepared = {key: _value(value, hints[key]) for key, value in values.items()}
-        for field in fields(kind):
-            if is_dataclass(hints[field.name]):
-                value = prepared.get(field.name, {})
-                self._check_keys(value, f"{section}.{field.name}")
-                assert callable(field.default_factory)
-                inner = field.default_factory()
-                prepared[field.name] = plain(inner) | self._prepared(type(inner), value, f"{section}.{field.name}")
-        return prepared
+    def _merge(self, before: dict[str, Any], after: Mapping[Any, Any], name: Callable[[str], str], at: str = "") -> None:
+        for key, value in ((str(key), value) for key, value in after.items()):
+            dotted, old = f"{at}{key}", before.get(key)
+            if not isinstance(value, dict):
+                if value is not None or not isinstance(old, dict):  # an empty section changes nothing
+                    before[key], self._names[dotted] = value, name(dotted)
+                continue
+            if old is not None and not isinstance(old, dict):
+                raise ConfigError(f"{self._names[dotted]} must be keys and values, got {old!r}")
+            if not old or (not at and value.get("name", old.get("name")) != old.get("name")):
+                before[key], self._names[dotted] = {}, name(dotted)
+            self._merge(before[key], value, name, f"{dotted}.")
 
-    def _complaint(
-        self, section: str, kind: type, location: Sequence[int | str], values: Any, reason: ValueError | None
-    ) -> str:
-        """Return what pydantic rejects in words of ours; ``reason`` is what the dataclass itself says."""
-        hint: Any = kind
-        for part in location:
-            if not is_dataclass(hint):
-                break
-            assert isinstance(hint, type)
-            hint, field = hints_of(hint)[str(part)], next(each for each in fields(hint) if each.name == part)
-            section, values = f"{section}.{part}", values.get(part)
-        if reason is not None:
-            key, _, rest = str(reason).partition(" ")
-            known = isinstance(hint, type) and key in hints_of(hint)
-            return f"{self.called(f'{section}.{key}')} {rest}" if known else f"{self.called(section)}: {reason}"
-        if values is None and field.default is MISSING and field.default_factory is MISSING:
-            option = f"--{section} {'PATH' if section.endswith(('.path', '.root')) else 'VALUE'}"
-            return f"{self.source}: {section} is missing; it must be {in_words(hint)}; give it there or by {option}"
+    def _name(self, key: str) -> str:
+        return self._names.get(key, f"{self.source}: {key}")
+
+    def _complaint(self, error: Any, content: Any) -> str:
+        """Return what pydantic rejects, with the key's name and type in words."""
+        kind, hint, key, value = Config, Config, "", content
+        for part in error["loc"]:
+            if key in NAMED and part in NAMED[key]:
+                hint = NAMED[key][part]
+            elif isinstance(hint, type) and is_dataclass(hint):
+                kind, hint, key = hint, hints_of(hint).get(part), f"{key}.{part}".strip(".")
+                value = value.get(part) if isinstance(value, dict) else None
+        above, _, last = key.rpartition(".")
+        if reason := error.get("ctx", {}).get("error"):  # what __post_init__ rejects
+            last, _, rest = str(reason).partition(" ")
+            known = isinstance(hint, type) and is_dataclass(hint) and last in hints_of(hint)
+            return f"{self._name(f'{key}.{last}'.strip('.'))} {rest}" if known else f"{self._name(key)}: {reason}"
+        if error["type"] == "unexpected_keyword_argument":
+            known = [name for name in hints_of(kind) if name != "name"]
+            near = did_you_mean(last, known, f"{above}." if above else "")
+            return f"{self._name(key)} is no key of the config{near or '; known are ' + (', '.join(known) or 'none')}"
+        if error["type"].startswith("union_tag"):
+            name, names = value.get("name"), NAMED[key]
+            came = "it is missing" if name is None else f"got {name!r}{did_you_mean(name, names)}"
+            return f"{self._name(f'{key}.name')} must be one of {', '.join(names)}; {came}"
+        if kind is Config and value is None:
+            return f"{self._name(key)} must be {in_words(hint)}, it is missing"
+        if value is None and _must_be_given(kind, last):
+            option = f"--{key} {'PATH' if last in ('path', 'root') else 'VALUE'}"
+            return f"{self.source}: {key} is missing; it must be {in_words(hint)}; give it there or by {option}"
         choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
-        return f"{self.called(section)} must be {in_words(hint)}, got {values!r}{did_you_mean(values, choices)}"
-
-    def _seed(self) -> int:
-        value = _value(self.content.get("seed", 0), int)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"{self.called('seed')} must be a whole number of at least 0, got {value!r}")
-        return value
-
-    def _check_keys(self, value: Any, key: str) -> None:
-        if not isinstance(value, dict):
-            came = "it is missing" if value is None else f"got {value!r}"
-            raise ConfigError(f"{self.called(key)} must be keys and values, {came}")
-
-    def _check_known(self, values: Mapping[str, Any], known: Sequence[str], prefix: str) -> None:
-        for key in values:
-            if key not in known:
-                dotted = f"{prefix}{key}"
-                option = next((name for name in self.overrides if f"{name}.".startswith(f"{dotted}.")), None)
-                shown = f"--{option}" if option else self.called(dotted)
-                others = [name for name in known if name != "name"]
-                near = did_you_mean(key, known, prefix) or f"; known are {', '.join(others) or 'none'}"
-                raise ConfigError(f"{shown} is no key of the config{near}")
+        return f"{self._name(key)} must be {in_words(hint)}, got {value!r}{did_you_mean(value, choices)}"
 
 
-def _drafted(path: Path) -> _Draft:
+@cache
+def _schema() -> TypeAdapter[Config]:
+    return TypeAdapter(Config)
+
+
+def _must_be_given(kind: type, name: str) -> bool:
+    field = next(field for field in fields(kind) if field.name == name)
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _nested(overrides: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return dotted keys and their texts as nested sections."""
+    nested: dict[str, Any] = {}
+    for key, text in overrides:
+        *sections, last = key.split(".")
+        inner = nested
+        for depth, section in enumerate(sections, 1):
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"--{'.'.join(sections[:depth])} must be keys and values, got {inner!r}")
+        read = _parsed(text)
+        inner[last] = read if isinstance(read, dict) else _Text(text)
+    return nested
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _completed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section with texts read, and with the defaults that it gives to keys of sections inside it."""
+    defaults = {field.name: field.default_factory for field in fields(kind)}
+    completed = {}
+    for key, value in values.items():
+        hint = hints_of(kind).get(key)
+        value = _value(value, hint)
+        if kind is Config and key in NAMED:
+            hint = NAMED[key].get(str(value.get("name"))) if isinstance(value, dict) else None
+        if isinstance(hint, type) and is_dataclass(hint) and (value is None or isinstance(value, dict)):
+            make = defaults[key]
+            value = (plain(make()) if callable(make) else {}) | _completed(hint, value or {})
+        completed[key] = value
+    return completed
+
+
+def _value(value: Any, hint: Any) -> Any:
+    """Return a value as its type wants it: a text of the command line read as YAML, and 1e-3 as a number."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if isinstance(value, _Text):
+        read = _parsed(str(value))
+        wants_text = str in kinds and not isinstance(read, list) and not (read is None and NoneType in kinds)
+        value = str(value) if wants_text else read
+    exponent = float in kinds and isinstance(value, str) and _EXPONENT.fullmatch(value)
+    return float(value) if exponent else value
+
+
+def _read(path: Path) -> _Draft:
+    """Return what a file and the one that it includes hold."""
     content, draft = _content(path, str(path)), _Draft(str(path))
     if "include" in content:
         included = _included(content.pop("include"), path)
@@ -291,31 +304,6 @@ def _drafted(path: Path) -> _Draft:
         draft.add(below, str(included))
     draft.add(content, str(path))
     return draft
-
-
-@cache
-def _adapter(kinds: tuple[type, ...]) -> Any:
-    """Return what turns JSON into one of some dataclasses, by its name."""
-    from pydantic import Field, TypeAdapter
-
-    if len(kinds) == 1:
-        return TypeAdapter(kinds[0])
-    union: Any = Union[kinds]  # noqa: UP007
-    return TypeAdapter(Annotated[union, Field(discriminator="name")])
-
-
-def _value(value: Any, hint: Any) -> Any:
-    """Return a value as its type wants it: a text of the command line read as YAML, and 1e-3 as a number."""
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if isinstance(value, _Text):
-        try:
-            read = yaml.safe_load(value)
-        except yaml.YAMLError:
-            read = str(value)
-        wants_text = str in kinds and not isinstance(read, list | dict) and not (read is None and NoneType in kinds)
-        value = str(value) if wants_text else read
-    exponent = float in kinds and isinstance(value, str) and _EXPONENT.fullmatch(value)
-    return float(value) if exponent else value
 
 
 def _content(path: Path, called: str) -> dict[str, Any]:
