@@ -70,6 +70,4 @@ def test_okapi_config_lists_the_keys_it_is_asked_for(capsys):
         "data.fold: one of A, B, C, D, E, default A\n    Which countries are ood_val and ood_test.\n"
     )
     assert main(["config", "training.stepz"]) == 2
-    assert capsys.readouterr().err == (
-        "okapi: 'training.stepz' is no key of a config; did you mean training.steps?\n"
-    )
+    assert capsys.readouterr().err == ("okapi: 'training.stepz' is no key of a config; did you mean training.steps?\n")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from okapi.config import Config, ConfigError, find_config, read_config
@@ -105,7 +105,8 @@ class Grid:
         config = replace((self.start if cell.is_start else self.methods)[cell.method], seed=cell.seed)
         if self.axis:
             try:
-                config = replace(config, data=replace(config.data, **{KEYS[self.axis]: cell.group}))
+                change: dict[str, Any] = {KEYS[self.axis]: cell.group}
+                config = replace(config, data=replace(config.data, **change))
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"{cell.method}, {self.axis} {cell.group}: data.{error}") from error
         if needed := self.needs(cell):

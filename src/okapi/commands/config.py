@@ -11,6 +11,7 @@ def config(keys: Sequence[str] = ()) -> None:
     Parameters
     ----------
     keys : sequence of str
-        Sections, names of sections or keys: ``training``, ``data.table``, ``algorithm.okapi.matching.k``; by default all.
+        Sections, names of sections or keys: ``training``, ``data.table``, ``algorithm.okapi.matching.k``; all by
+        default.
     """
     print(explained(keys))

@@ -187,7 +187,9 @@ class _Draft:
         unknown = [error for error in errors if error["type"] == "unexpected_keyword_argument"]
         raise ConfigError(self._complaint((unknown or errors)[0], content))
 
-    def _merge(self, before: dict[str, Any], after: Mapping[Any, Any], name: Callable[[str], str], at: str = "") -> None:
+    def _merge(
+        self, before: dict[str, Any], after: Mapping[Any, Any], name: Callable[[str], str], at: str = ""
+    ) -> None:
         for key, value in ((str(key), value) for key, value in after.items()):
             dotted, old = f"{at}{key}", before.get(key)
             if not isinstance(value, dict):
@@ -205,7 +207,9 @@ class _Draft:
 
     def _complaint(self, error: Any, content: Any) -> str:
         """Return what pydantic rejects, with the key's name and type in words."""
-        kind, hint, key, value = Config, Config, "", content
+        kind: type = Config
+        hint: Any = Config
+        key, value = "", content
         for part in error["loc"]:
             if key in NAMED and part in NAMED[key]:
                 hint = NAMED[key][part]
@@ -215,8 +219,8 @@ class _Draft:
         above, _, last = key.rpartition(".")
         if reason := error.get("ctx", {}).get("error"):  # what __post_init__ rejects
             last, _, rest = str(reason).partition(" ")
-            known = isinstance(hint, type) and is_dataclass(hint) and last in hints_of(hint)
-            return f"{self._name(f'{key}.{last}'.strip('.'))} {rest}" if known else f"{self._name(key)}: {reason}"
+            is_key = isinstance(hint, type) and is_dataclass(hint) and last in hints_of(hint)
+            return f"{self._name(f'{key}.{last}'.strip('.'))} {rest}" if is_key else f"{self._name(key)}: {reason}"
         if error["type"] == "unexpected_keyword_argument":
             known = [name for name in hints_of(kind) if name != "name"]
             near = did_you_mean(last, known, f"{above}." if above else "")

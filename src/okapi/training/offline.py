@@ -5,7 +5,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from okapi.algorithms import offline_matches
-from okapi.config import Config, ConfigError
+from okapi.config import Config, ConfigError, OfflineOkapiSettings
 from okapi.data.dataset import Dataset
 from okapi.files import replacing
 from okapi.models import Network
@@ -16,8 +16,9 @@ from okapi.training.parts import build_network
 
 def check_erm_run(config: Config, run: Run | None) -> None:
     """Refuse a config of offline Okapi whose trained model is missing or of other data."""
-    if config.algorithm.name == "offline_okapi" and not (run and run.matches_file.exists()):
-        _erm_run(config)
+    settings = config.algorithm
+    if isinstance(settings, OfflineOkapiSettings) and not (run and run.matches_file.exists()):
+        _erm_run(config, settings)
 
 
 def read_matches(config: Config, dataset: Dataset, run: Run, device: torch.device) -> Tensor | None:
@@ -36,16 +37,19 @@ def read_matches(config: Config, dataset: Dataset, run: Run, device: torch.devic
 
 def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tensor:
     """Encode the labelled and the unlabelled samples with the trained model and match them."""
-    erm = _erm_run(config)
+    settings = config.algorithm
+    if not isinstance(settings, OfflineOkapiSettings):
+        raise TypeError(f"only offline Okapi has matches that are found once, the algorithm is {settings.name}")
+    erm = _erm_run(config, settings)
     network = build_network(erm.config, dataset, erm.run.weights_file)
     pools = [dataset.rows("train"), dataset.rows("unlabelled")]
     rows = torch.cat(pools)
-    if config.algorithm.domain == "binary":
+    if settings.domain == "binary":
         domain = torch.cat([torch.full_like(pool, number) for number, pool in enumerate(pools)])
     else:
         domain = dataset.domain[rows]
     encodings, _ = encode_rows(network, dataset, rows, config.training.evaluation_batch, device)
-    found = offline_matches(encodings, domain, config.algorithm)
+    found = offline_matches(encodings, domain, settings)
     matches = torch.full((len(dataset),), -1, dtype=torch.int64)
     matches[rows] = torch.where(found >= 0, rows[found], -1)
     return matches
@@ -67,14 +71,14 @@ def encode_rows(
     return torch.cat(encodings), torch.cat(predictions)
 
 
-def _erm_run(config: Config) -> TrainedModel:
+def _erm_run(config: Config, settings: OfflineOkapiSettings) -> TrainedModel:
     """Return the trained model, refusing one that does not serve."""
-    if config.algorithm.erm_run is None:
+    if settings.erm_run is None:
         raise ConfigError(
             "algorithm.erm_run is missing; it must be the run directory of an ERM model of the same data; "
             "give --algorithm.erm_run DIR"
         )
-    run = named_model("algorithm.erm_run", config.algorithm.erm_run)
+    run = named_model("algorithm.erm_run", settings.erm_run)
     ours, theirs = config.as_dict()["data"], run.config.as_dict()["data"]
     if ours != theirs:
         raise ConfigError(
