@@ -1,13 +1,16 @@
 """A small data set of all six splits for tests, and a config for it."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
 import torch
+from pydantic import Field, TypeAdapter
 
-from okapi.config import DATA_SETTINGS, Config, make_config
+from okapi.config import DATA_SETTINGS, Config, make_config, reader
+from okapi.config.data import DataSettings
 from okapi.data.dataset import Dataset
 from okapi.data.registry import BUILDERS
 from okapi.data.splits import SPLITS
@@ -44,6 +47,15 @@ class SmallSettings:
     name: Literal["small"] = "small"
 
 
+def register_data(monkeypatch: pytest.MonkeyPatch, settings: Any, dataset: Dataset) -> None:
+    """Let a config name the data set of ``settings``, a dataclass that no file of the package knows."""
+    known = Annotated[DataSettings | settings, Field(discriminator="name")]
+    monkeypatch.setitem(DATA_SETTINGS, settings.name, settings)
+    monkeypatch.setattr(Config.__dataclass_fields__["data"], "type", known)
+    monkeypatch.setattr(reader, "_schema", cache(lambda: TypeAdapter(Config)))
+    monkeypatch.setitem(BUILDERS, settings.name, lambda _: dataset)
+
+
 def register(monkeypatch: pytest.MonkeyPatch, kind: str = "classification", **changes: Any) -> Dataset:
     """Make a data set known by the name ``small``, and return it; changes replace its parts."""
     task, target = TARGETS[kind]
@@ -60,8 +72,7 @@ def register(monkeypatch: pytest.MonkeyPatch, kind: str = "classification", **ch
         **changes,
     }
     dataset = Dataset(**parts)
-    monkeypatch.setitem(DATA_SETTINGS, "small", SmallSettings)
-    monkeypatch.setitem(BUILDERS, "small", lambda settings: dataset)
+    register_data(monkeypatch, SmallSettings, dataset)
     return dataset
 
 

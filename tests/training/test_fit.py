@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from okapi.config import DATA_SETTINGS, ConfigError, make_config
+from okapi.config import ConfigError, make_config
 from okapi.data.batches import Inputs
 from okapi.data.dataset import Dataset
-from okapi.data.registry import BUILDERS
 from okapi.data.task import Task
 from okapi.runs import Run, Selection
 from okapi.runs.checkpoints import read_newest
@@ -19,6 +18,7 @@ from okapi.training import NotFiniteError, RunError, resume, train
 from okapi.training.devices import make_fabric
 from okapi.training.fit import fit
 from okapi.training.parts import build_batches, build_parts
+from tests.training.small_data import register_data
 
 SPLIT = np.repeat(["train", "unlabelled", "id_val", "ood_val"], 12)
 
@@ -45,8 +45,7 @@ def own_data(monkeypatch):
             **changes,
         }
         parts["domain"] = torch.as_tensor(parts["domain"])
-        monkeypatch.setitem(DATA_SETTINGS, "own", OwnSettings)
-        monkeypatch.setitem(BUILDERS, "own", lambda settings: Dataset(**parts))
+        register_data(monkeypatch, OwnSettings, Dataset(**parts))
 
     return register
 
