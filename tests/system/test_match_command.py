@@ -1,5 +1,6 @@
 """The command line as a user meets it: real files, the real executable, a real browser."""
 
+import base64
 import re
 import shlex
 import signal
@@ -247,20 +248,22 @@ def test_the_page_sorts_filters_and_shows_pictures(tmp_path, browser):
     page.on("console", lambda message: troubles.append(message.text))
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.goto((tmp_path / "page.html").as_uri())
-    assert page.locator("#count").inner_text() == f"{len(pairs)} pairs"
-    page.get_by_role("button", name="distance").click()
+    shown = page.locator("#pairs output")
+    assert shown.inner_text() == f"{len(pairs)} rows"
+    page.locator("#pairs").get_by_role("button", name="distance").click()
     distances = list(map(float, page.locator("#pairs-table tbody td:nth-child(4)").all_inner_texts()))
     assert distances == sorted(distances)
     assert distances[0] == pytest.approx(pairs.distance.min(), abs=0.01)
-    page.get_by_label("query domain").select_option("west")
-    from_west = pairs["query"].isin(frame.name[frame.site == "west"]).sum()
-    assert page.locator("#count").inner_text() == f"{from_west} of {len(pairs)} pairs"
+    page.locator("#pairs").get_by_label("Search").fill("west")
+    west = frame.name[frame.site == "west"]
+    of_west = (pairs["query"].isin(west) | pairs["key"].isin(west)).sum()
+    assert shown.inner_text() == f"{of_west} of {len(pairs)} rows"
     image = page.locator(".gallery img").first
     image.scroll_into_view_if_needed()
     image.evaluate("image => image.decode()")
     assert image.evaluate("image => image.naturalWidth") == 24
     assert page.locator('.gallery img[src^="data:image/svg"]').count() == 0  # which would say that a file is missing
-    assert page.locator("#figures svg").count() == 3
+    assert page.locator('#figures img[src^="data:image/svg"]').count() == 3
     assert page.locator("#balance-pairs mark").count() > 0
     page.close()
     assert troubles == []
@@ -403,7 +406,8 @@ def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
     rows = re.findall(r"^(\*| ) +(?:none|0\.9) .*(?:%|–)$", out, re.MULTILINE)
     assert [mark == "*" for mark in rows] == tuning.table.pareto.tolist()
     page = (tmp_path / "g.html").read_text(encoding="utf-8")
-    assert "mean |SMD| after matching" in page
+    drawn = [base64.b64decode(text).decode() for text in re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", page)]
+    assert any("mean |SMD| after matching" in svg for svg in drawn)
     command = shlex.split(out.strip().splitlines()[-1])
     assert command[:2] == ["okapi", "match"]
     assert {"--no-replace", "--propensity", "--exact", "--id", "--estimand", "--centre"} < set(command)

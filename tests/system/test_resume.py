@@ -95,7 +95,7 @@ def test_killed_at_random_moments(begin, undisturbed, tmp_path):
     content = (newest / "state.pt").read_bytes()
     (newest / "state.pt").write_bytes(content[:-1000])
     errors = end(begin(run))
-    assert f"Refused {newest.name}: state.pt is torn: {len(content) - 1000} bytes of {len(content)}" in errors
+    assert f"Rejected {newest.name}: state.pt is torn: {len(content) - 1000} bytes of {len(content)}" in errors
     assert f"Going on after step {int(newest.name[5:]) - 4}" in errors
     assert differing(outcome(run, STEPS), undisturbed) == [], f"killed at {moments}"
     assert [path for path in run.rglob("*") if path.name.endswith(".new")] == []

@@ -364,4 +364,4 @@ def test_help_has_an_example_and_explains_every_key(capsys):
     assert "example:\n  okapi train configs/sites/okapi.yaml --out" in out
     config = read_config(CONFIGS / "erm.yaml").as_dict()
     for key in config["training"]:
-        assert re.search(rf"^  {key} : .*\n      \w", out, re.MULTILINE)
+        assert re.search(rf"^training.{key}: .*\n(        .*\n)*    \w", out, re.MULTILINE)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from tests.training.small_data import register_data
 
 from okapi.config import ConfigError, make_config
 from okapi.data.batches import Inputs
@@ -18,7 +19,6 @@ from okapi.training import NotFiniteError, RunError, resume, train
 from okapi.training.devices import make_fabric
 from okapi.training.fit import fit
 from okapi.training.parts import build_batches, build_parts
-from tests.training.small_data import register_data
 
 SPLIT = np.repeat(["train", "unlabelled", "id_val", "ood_val"], 12)
 
