@@ -10,6 +10,7 @@ from okapi.matching.diagnostics.weights import effective_sample_size, matching_w
 from okapi.matching.matcher import CaliperMatcher
 from okapi.matching.matches import Matches
 from okapi.matching.propensity import Propensity, SeparableDomainsWarning
+from okapi.matching.suspicious import suspicious_columns
 
 __all__ = [
     "Balance",
@@ -27,5 +28,6 @@ __all__ = [
     "effective_sample_size",
     "match_precision",
     "matching_weights",
+    "suspicious_columns",
     "tune",
 ]
