@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -28,6 +29,22 @@ def stderr() -> Console:
 def say(text: str) -> None:
     """Show a sentence, on stderr."""
     stderr().print(Text(text), soft_wrap=True)
+
+
+def print_notes(console: Console, notes: Sequence[str]) -> None:
+    """Print remarks that a reader must not miss."""
+    for note in notes:
+        console.print()
+        console.print(Text.assemble(("Note: ", "bold yellow"), note))
+
+
+def print_files(console: Console, files: Mapping[str, Path | None]) -> None:
+    """Print where results were written."""
+    written = {label: path for label, path in files.items() if path is not None}
+    if written:
+        console.print()
+    for label, path in written.items():
+        console.print(Text(f"{label}: {path}"), soft_wrap=True)
 
 
 @contextmanager

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from okapi.report.numbers import count, decimal, fixed, plain, share
-from okapi.report.table import Cell, Column, Table, latex
+from okapi.numbers import count, decimal, fixed, plain, share
+from okapi.report.page import table_html
+from okapi.table import Cell, Column, Table, latex
 
 HOSTILE = "</td><script>alert(1)</script> 50% of a_b | *c*"
 COLUMNS = ["method", Column("before", decimal, "|SMD|"), Column("after", decimal, "|SMD|"), Column("queries", count)]
@@ -73,7 +74,7 @@ def test_html_is_escaped_and_marks_are_classes():
         def handle_starttag(self, tag, attrs):
             found.append((tag, dict(attrs)))
 
-    html = make_table(rows=[*ROWS, ["shade", Cell(1, "good", shade=0.5), 1.0, 1]]).to_html()
+    html = table_html(make_table(rows=[*ROWS, ["shade", Cell(1, "good", shade=0.5), 1.0, 1]]))
     Tags().feed(html)
     assert not [tag for tag, _ in found if tag == "script"]
     assert ("th", {"scope": "colgroup", "colspan": "2", "class": "group"}) in found
@@ -84,7 +85,7 @@ def test_html_is_escaped_and_marks_are_classes():
 
 def test_a_long_table_is_cut_and_says_so():
     table = make_table(rows=[["a", 1.0, 2.0, 3]] * 500)
-    assert "The first 300 of 500 rows are shown." in table.to_html()
+    assert "The first 300 of 500 rows are shown." in table_html(table)
     assert "and 480 more, which --out lists" in printed(table, most=20, rest="which --out lists")
     assert len(table.to_csv().splitlines()) == 501
 

@@ -6,18 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from okapi import table as tables
 from okapi.benchmark import make_grid, run_benchmark
 from okapi.commands.match import match_table, print_matching
 from okapi.commands.report import write_report
-from okapi.console import stdout, working
+from okapi.console import print_files, stdout, working
 from okapi.data import Table, write_frame, write_text
 from okapi.data.four_sites import Sites, load_four_sites
 from okapi.matching import CaliperMatcher
-from okapi.report import table as tables
+from okapi.numbers import count, decimal, share
 from okapi.report.benchmark import print_results
 from okapi.report.matching import Matching, matching_report
-from okapi.report.numbers import count, decimal, share
-from okapi.report.terminal import print_files
 
 METHODS = ("erm", "fixmatch", "okapi", "okapi_plus")
 SEEDS = 2

@@ -13,14 +13,13 @@ from rich.text import Text
 
 import okapi
 from okapi.commands.match import is_quantity
-from okapi.console import stdout, working
+from okapi.console import print_files, print_notes, stdout, working
 from okapi.data import check_output, read_table, write_text
 from okapi.evaluation.diagnosis import Diagnosis
 from okapi.evaluation.diagnosis import diagnose as diagnose_encodings
 from okapi.matching.covariates import Covariates
 from okapi.report.diagnosis_page import diagnosis_page, settings_yaml
 from okapi.report.diagnosis_tables import domains_table, expected_table, left_out_table
-from okapi.report.terminal import print_files, print_notes
 from okapi.training.embedding import embed, open_model
 
 MOST_ROWS = 12  # of a table that is printed; the report and the JSON file have them all

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from okapi.console import stdout, working
+from okapi.console import print_files, print_notes, stdout, working
 from okapi.data import Table, TableError, check_output, read_table
 from okapi.data.io import check_memory, write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.messages import as_options
+from okapi.numbers import plural
 from okapi.report.matching import Matching, balance_tables, matching_report, precision_table, removed_table, summary
-from okapi.report.numbers import plural
-from okapi.report.terminal import print_files, print_notes
 
 MOST_DIRECTIONS, MOST_COVARIATES, MOST_NAMES = 10, 8, 12  # printed
 MOST_CLASSES = 20  # whole numbers with more values than this are quantities, not classes

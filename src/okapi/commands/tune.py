@@ -18,13 +18,12 @@ from okapi.commands.match import (
     print_samples,
     read_samples,
 )
-from okapi.console import stderr, stdout, working
+from okapi.console import print_files, stderr, stdout, working
 from okapi.data.io import write_files
 from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching import tune as search
 from okapi.matching.diagnostics.tuning import Tuning, check_grid
 from okapi.report.matching import report_settings
-from okapi.report.terminal import print_files
 from okapi.report.tuning import setting_text, tuning_report, tuning_table
 
 GRID = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "outcome_caliper")

@@ -2,6 +2,5 @@
 
 from okapi.report.images import thumbnails
 from okapi.report.match_page import match_page, sample_pairs, tune_page
-from okapi.report.table import Cell, Column, Table
 
-__all__ = ["Cell", "Column", "Table", "match_page", "sample_pairs", "thumbnails", "tune_page"]
+__all__ = ["match_page", "sample_pairs", "thumbnails", "tune_page"]

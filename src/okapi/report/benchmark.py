@@ -1,12 +1,13 @@
-"""What a benchmark prints: its tables, and where the files are."""
+"""The tables of a benchmark, as they are printed and shown in pages."""
 
 from pathlib import Path
 
 from rich.text import Text
 
-from okapi.benchmark import Results, Table
+from okapi.benchmark import Results
+from okapi.benchmark import Table as BenchmarkTable
 from okapi.console import stdout
-from okapi.report.terminal import print_table
+from okapi.table import Cell, Column, Mark, Table
 
 
 def print_results(results: Results, files: list[Path], split: str | None = None, metric: str | None = None) -> None:
@@ -20,16 +21,23 @@ def print_results(results: Results, files: list[Path], split: str | None = None,
     split, metric : str, optional
         As of ``Results.table``.
     """
-    _print(results.table(split, metric))
-    if energy := results.energy():
-        _print(energy)
     console = stdout()
+    shown_table("benchmark", results.table(split, metric)).print(console)
+    if energy := results.energy():
+        shown_table("energy", energy).print(console)
     console.print()
     console.print(Text(f"Written: {', '.join(map(str, files))}"), soft_wrap=True)
 
 
-def _print(table: Table) -> None:
-    console = stdout()
-    print_table(console, table.caption, table.headings, table.to_rows(), words=table.headings[:1])
-    for note in (*table.legend("*"), *table.notes, *table.details):
-        console.print(Text(note), soft_wrap=True)
+def shown_table(name: str, table: BenchmarkTable, title: str = "Results") -> Table:
+    """Return a table of a benchmark as readers see it."""
+    marks: list[Mark] = ["", "not_worse", "best"]
+    return Table(
+        title=title,
+        name=name,
+        columns=[table.headings[0], *(Column(heading, str) for heading in table.headings[1:])],
+        rows=[[Cell(entry.text, marks[entry.alike + 2 * entry.best]) for entry in row] for row in table.rows],
+        caption=table.caption,
+        notes=table.notes,
+        details=table.details,
+    )

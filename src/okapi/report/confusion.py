@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from okapi.report.numbers import count, decimal
-from okapi.report.page import Section, figures_html
+from okapi.numbers import count, decimal
+from okapi.report.page import Section, figures_html, table_html
 from okapi.report.plots import BLUE, INK, finish, new_figure
 from okapi.report.runs import RunRecord
-from okapi.report.table import Cell, Column, Table
+from okapi.table import Cell, Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ def confusion_section(record: RunRecord, split: str, about: str = "") -> Section
     title = shown.title if isinstance(shown, Table) else "Predictions"
     body = Markup("")
     if isinstance(shown, Table):
-        body = shown.to_html(most=MOST_LABELS)
+        body = table_html(shown, most=MOST_LABELS)
     elif shown is not None:
         body = figures_html([(str(shown.get_label()), shown)])
     return Section(title=title, name="predictions", body=body, about=about, notes=notes)

@@ -21,8 +21,9 @@ from okapi.data.text import Texts
 from okapi.data.unchecked import unchecked_dataset
 from okapi.files import remove, write_bytes
 from okapi.messages import listed
+from okapi.numbers import count
 from okapi.report.contact_sheet import contact_sheet, pair_sheet
-from okapi.report.terminal import count, print_table
+from okapi.table import Column, Table
 
 MOST_FAULTS, MOST_PAIRS, MOST_SIZES, EXAMPLES = 20, 10, 5, 2
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -133,10 +134,18 @@ def _say(console: Console, line: str) -> None:
     console.print(Text(line), soft_wrap=not console.is_terminal)
 
 
+def _print_table(
+    console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[str]
+) -> None:
+    """Print a table of texts; columns that do not hold words stand at the right."""
+    columns = [head if head in words else Column(head, str) for head in heads]
+    Table(title=title, columns=columns, rows=rows).print(console)
+
+
 def _print_counts(console: Console, title: str, label: str, frame: pd.DataFrame, most: int) -> None:
     shown = frame.drop(columns="all") if "all" in frame and frame.shape[1] == 2 else frame  # of one split, twice
     rows = [[str(name), *map(count, row)] for name, row in zip(shown.index, shown.to_numpy(), strict=True)]
-    print_table(console, title, [label, *map(str, shown.columns)], rows[:most], words=[label])
+    _print_table(console, title, [label, *map(str, shown.columns)], rows[:most], words=[label])
     _say_rest(console, frame.iloc[most:], label)
 
 
@@ -154,7 +163,7 @@ def _print_targets(console: Console, frame: pd.DataFrame, most: int) -> None:
         [row[label], count(row["samples"]), *(f"{row[name]:.4g}" for name in numbers), _bars(row["histogram"])]
         for row in frame.to_dict("records")
     ]
-    print_table(console, f"Targets by {label}", [*map(str, frame.columns)], rows[:most], words=[label, "histogram"])
+    _print_table(console, f"Targets by {label}", [*map(str, frame.columns)], rows[:most], words=[label, "histogram"])
     _say_rest(console, frame.iloc[most:], label)
 
 
@@ -179,7 +188,7 @@ def _print_sizes(console: Console, inspection: Inspection) -> None:
     rows = [
         [f"{row['width']} x {row['height']}", row["mode"], count(row["images"])] for row in frame.to_dict("records")
     ]
-    print_table(console, "Sizes of images", ["pixels", "mode", "images"], rows, words=["pixels", "mode"])
+    _print_table(console, "Sizes of images", ["pixels", "mode", "images"], rows, words=["pixels", "mode"])
     if len(sizes) > MOST_SIZES:
         rest = sizes["images"].iloc[MOST_SIZES:].sum()
         _say(console, f"… and {count(len(sizes) - MOST_SIZES)} more sizes: {count(rest)} images")
@@ -194,7 +203,7 @@ def _print_faults(console: Console, inspection: Inspection) -> None:
         return
     rows = [[row["split"], row["reason"]] for row in faults.head(MOST_FAULTS).to_dict("records")]
     title = f"Cannot be read: {count(len(faults))} of {count(len(inspection.dataset))}"
-    print_table(console, title, ["split", "file"], rows, words=["split", "file"])
+    _print_table(console, title, ["split", "file"], rows, words=["split", "file"])
     if len(faults) > MOST_FAULTS:
         _say(console, f"… and {count(len(faults) - MOST_FAULTS)} more")
 
@@ -225,7 +234,7 @@ def _print_duplicates(console: Console, inspection: Inspection, near: int | None
         ]
         if rows:
             heads = ["samples of", "with a duplicate in", "exact", "near", ""]
-            print_table(
+            _print_table(
                 console, "Duplicates across splits", heads, rows, words=["samples of", "with a duplicate in", ""]
             )
             _print_pairs(console, inspection, _leaks_first(inspection, across), "First of them")
@@ -266,7 +275,7 @@ def _print_pairs(console: Console, inspection: Inspection, found: pd.DataFrame, 
     pairs = inspection.pairs(found.head(MOST_PAIRS)).to_dict("records")
     rows = [[row["split"], row["id"], row["other_split"], row["other_id"], _kind(row)] for row in pairs]
     heads = ["split", "sample", "in", "duplicate of", "kind"]
-    print_table(console, title, heads, rows, words=heads)
+    _print_table(console, title, heads, rows, words=heads)
     if len(found) > MOST_PAIRS:
         _say(console, f"… and {count(len(found) - MOST_PAIRS)} more")
 
@@ -316,4 +325,4 @@ def _print_examples(console: Console, inspection: Inspection) -> None:
             shown = f"{text[:_TEXT]}…" if len(text) > _TEXT else text
             rows.append([name or inspection.target_of(row), inspection.domain_of(row), shown])
     label = "class" if inspection.class_names else "target"
-    print_table(console, "Some texts", [label, "domain", "text"], rows, words=[label, "domain", "text"])
+    _print_table(console, "Some texts", [label, "domain", "text"], rows, words=[label, "domain", "text"])

@@ -9,12 +9,12 @@ import yaml
 from markupsafe import Markup
 
 from okapi.evaluation.diagnosis import CALLED, HEADLINES, STRATEGIES, Diagnosis
+from okapi.numbers import decimal, share
 from okapi.report.diagnosis_tables import (
     domains_table,
     expected_table,
     left_out_table,
 )
-from okapi.report.numbers import decimal, share
 from okapi.report.page import Drawing, Section, figures_section, page, settings_section, table_section
 from okapi.report.plots import BLUE, INK, ORANGE, finish, look, new_figure, short_name
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from okapi.evaluation.diagnosis import STRATEGIES, Diagnosis
-from okapi.report.numbers import count, decimal, share
-from okapi.report.table import Column, Table
+from okapi.numbers import count, decimal, share
+from okapi.table import Column, Table
 
 
 def expected_table(found: Diagnosis) -> Table:

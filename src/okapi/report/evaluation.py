@@ -3,17 +3,16 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
 from rich.text import Text
 
 from okapi.console import stderr, stdout
 from okapi.evaluation import METRICS, plain_metric, worst_first
 from okapi.files import without_nan, write_bytes
-from okapi.report.terminal import count, print_table
+from okapi.numbers import count, fixed
+from okapi.table import Column, Table
 from okapi.training.evaluating import Evaluation
 
 _GAPS = ("demographic_parity_gap", "equal_opportunity_gap")
@@ -32,15 +31,15 @@ def print_evaluation(evaluation: Evaluation, most: int = 10) -> None:
     weights = record.weights
     by = "the last" if weights.which == "last" else f"selected by {record.selector}"
     title = f"{evaluation.split}: {count(record.n)} samples, weights of step {weights.step}, {by}"
-    columns, rows = _figures(evaluation.metrics)
-    print_table(console, title, columns, rows, words=["metric"])
-    if gaps := [
-        (name.replace("_", " "), _shown(evaluation.metrics[name])) for name in _GAPS if name in evaluation.metrics
-    ]:
-        print_table(console, "Largest gap between domains", ["gap", "value"], gaps, words=["gap"])
-    _print_groups(console, "Domains", evaluation.domains, evaluation.metric, most)
+    gaps = {name.replace("_", " "): evaluation.metrics[name] for name in _GAPS if name in evaluation.metrics}
+    columns = ["gap", Column("value", fixed(4))]
+    tables = [_metrics(evaluation.metrics, title)]
+    tables += [Table(title="Largest gap between domains", columns=columns, rows=list(gaps.items()))] if gaps else []
+    tables += _groups("Domains", evaluation.domains, evaluation.metric, most)
     if evaluation.groups is not None:
-        _print_groups(console, "Groups, which may overlap", evaluation.groups, evaluation.metric, most)
+        tables += _groups("Groups, which may overlap", evaluation.groups, evaluation.metric, most)
+    for table in tables:
+        table.print(console)
     console.print()
     console.print(Text(f"Predictions: {evaluation.predictions}"))
     for note in evaluation.notes:
@@ -53,8 +52,8 @@ def write_records(path: Path, evaluations: Sequence[Evaluation]) -> None:
     write_bytes(path, (json.dumps(records, indent=2, allow_nan=False) + "\n").encode())
 
 
-def _figures(figures: dict[str, float]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows: a metric a row, over all samples, over domains and over groups."""
+def _metrics(figures: dict[str, float], title: str) -> Table:
+    """Return a metric a row, over all samples, over domains and over groups."""
     kinds = {
         "": "all samples",
         "_domain_mean": "mean of domains",
@@ -63,19 +62,17 @@ def _figures(figures: dict[str, float]) -> tuple[list[str], list[list[str]]]:
         "_group_worst": "worst group",
     }
     metrics = [name for name in figures if name in METRICS]
-    there = [kind for kind in kinds if any(f"{metric}{kind}" in figures for metric in metrics)]
-    rows = [[metric, *(_shown(figures.get(f"{metric}{kind}")) for kind in there)] for metric in metrics]
-    return ["metric", *(kinds[kind] for kind in there)], rows
+    present = [kind for kind in kinds if any(f"{metric}{kind}" in figures for metric in metrics)]
+    rows = [[metric, *(figures.get(f"{metric}{kind}") for kind in present)] for metric in metrics]
+    columns = ["metric", *(Column(kinds[kind], fixed(4)) for kind in present)]
+    return Table(title=title, name="metrics", columns=columns, rows=rows)
 
 
-def _print_groups(console: Console, title: str, table: pd.DataFrame, metric: str, most: int) -> None:
+def _groups(title: str, table: pd.DataFrame, metric: str, most: int) -> list[Table]:
+    """Return a row for each domain or group, the worst first; nothing where there are none."""
     if table.empty:
-        return
+        return []
     shown = worst_first(table, plain_metric(metric)).head(most)
-    rows = [[str(row["name"]), count(row["n"]), *map(_shown, row.iloc[2:])] for _, row in shown.iterrows()]
     some = f", the worst {len(shown)} of {count(len(table))} by {metric}" if len(shown) < len(table) else ""
-    print_table(console, f"{title}{some}", ["name", "n", *table.columns[2:]], rows, words=["name"])
-
-
-def _shown(value: float | None) -> str:
-    return f"{value:.4f}" if value is not None and isfinite(value) else "–"
+    columns = ["name", Column("n", count), *(Column(str(name), fixed(4)) for name in table.columns[2:])]
+    return [Table(title=f"{title}{some}", columns=columns, rows=shown.to_numpy(dtype=object).tolist())]

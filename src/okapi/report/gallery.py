@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from okapi.report.html import render
+from okapi.report.page import render
 
 IMAGE_BYTES = 2_000_000
 

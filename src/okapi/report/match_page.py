@@ -8,10 +8,19 @@ import numpy as np
 import pandas as pd
 
 from okapi.matching.diagnostics.balance import SMD_LIMIT, VARIANCE_RATIO_LIMITS
+from okapi.numbers import count, decimal, plain, share
 from okapi.report.gallery import Query, Sample, gallery_html, within_size
-from okapi.report.numbers import count, decimal, plain, share
-from okapi.report.page import Drawing, Section, figures_section, page, settings_section, table_section
-from okapi.report.table import MOST_ROWS, Mark, Table
+from okapi.report.page import (
+    MOST_ROWS,
+    Drawing,
+    Section,
+    figures_section,
+    page,
+    settings_section,
+    table_html,
+    table_section,
+)
+from okapi.table import Mark, Table
 
 MOST_IMAGES = 200  # pairs
 _MEANINGS = {"bad": "a standardised mean difference (SMD) above 0.1 in size, or a variance ratio outside 0.8 to 1.25"}
@@ -170,7 +179,7 @@ def _pairs(pairs: pd.DataFrame, limit: int) -> Section:
     frame = shown.drop(columns=["query_image", "key_image"], errors="ignore")
     formats = dict.fromkeys(("query", "key"), str)  # ids
     table = Table.from_frame(frame, formats=formats, label=label, title="Pairs", name="pairs")
-    body = table.to_html(most=len(shown))
+    body = table_html(table, most=len(shown))
     return Section(title="Pairs", name="pairs", body=body, about=about if len(shown) < len(pairs) else "")
 
 

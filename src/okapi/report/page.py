@@ -4,20 +4,22 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from okapi.report.html import render
+from okapi.numbers import plain
 from okapi.report.images import svg_uri
-from okapi.report.numbers import plain
 from okapi.report.plots import to_svg
-from okapi.report.table import Table
+from okapi.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_ROWS = 300  # of a table
 Drawing: TypeAlias = "tuple[str, Figure | str]"
 """Caption, and a figure or its SVG."""
 
@@ -32,7 +34,7 @@ class Section:
     name : str
         By which links refer to it.
     body : Markup
-        HTML, such as ``Table.to_html`` and ``figures_html`` return.
+        HTML, such as ``table_html`` and ``figures_html`` return.
     about : str
         Sentences above the body.
     notes : sequence of str
@@ -48,7 +50,7 @@ class Section:
 
 def table_section(table: Table) -> Section:
     """Return a section that is a table, called by its title and name."""
-    return Section(title=table.title, name=table.name, body=table.to_html())
+    return Section(title=table.title, name=table.name, body=table_html(table))
 
 
 def figures_section(figures: Sequence[Drawing]) -> list[Section]:
@@ -60,6 +62,20 @@ def settings_section(settings: Mapping[str, object]) -> Section:
     """Return what a page was made with, as its last section."""
     rows = [[label.replace("_", " "), plain(value)[:200]] for label, value in settings.items()]
     return table_section(Table(title="Settings", name="settings", columns=["setting", "value"], rows=rows))
+
+
+def table_html(table: Table, most: int = MOST_ROWS) -> Markup:
+    """Return a table as HTML, escaped; one of more rows than ``most`` is cut and says so."""
+    return render(
+        "table.jinja",
+        table=table,
+        rows=[
+            list(zip(table.heads, row, texts, strict=True))
+            for row, texts in zip(table.cells[:most], table.texts(), strict=False)
+        ],
+        shaded=any(cell.shade is not None for row in table.cells for cell in row),
+        below=[*table.legend(best="Bold", bad="Marked"), *table.notes],
+    )
 
 
 def figures_html(figures: Iterable[Drawing], captions: bool = True) -> Markup:
@@ -106,6 +122,18 @@ def page(
             style=Markup(_asset("page.css")),
         )
     )
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Return a template of this package filled in; values are escaped, but for those that are Markup."""
+    return Markup(_environment().get_template(template).render(**values))
+
+
+@cache
+def _environment() -> Environment:
+    engine = Environment(loader=PackageLoader("okapi.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    engine.filters["plain"] = plain
+    return engine
 
 
 def _asset(name: str) -> str:

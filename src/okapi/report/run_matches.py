@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okapi.matching import Balance, Matches, MatchPrecision
+from okapi.numbers import count, fixed, plain, share
 from okapi.report.gallery import Query, Sample, cut, gallery_html, within_size
 from okapi.report.matching_plots import love_plot, propensity_histograms
-from okapi.report.numbers import count, fixed, plain, share
 from okapi.report.page import Drawing, Section, figures_html
 from okapi.report.plots import INK, MOST_LOOKS, Look, look, new_figure, short_name
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from okapi import __version__
+from okapi.report.benchmark import shown_table
 from okapi.report.confusion import confusion_section
 from okapi.report.curves import curves_section
 from okapi.report.page import Section, page, settings_section, table_section
@@ -17,9 +18,9 @@ from okapi.report.run_matches import (
     matching_section,
     precision_fact,
 )
-from okapi.report.run_tables import about_split, benchmark_table, chosen_split, group_tables, runs_table
+from okapi.report.run_tables import about_split, chosen_split, group_tables, runs_table
 from okapi.report.runs import Gathered, RunRecord
-from okapi.report.table import Table
+from okapi.table import Table
 
 MOST_BYTES = 5_000_000
 
@@ -132,7 +133,7 @@ def _benchmarks(gathered: Gathered) -> list[Table]:
     tables = []
     for number, results in enumerate(gathered.benchmarks):
         name = f" of {results.out.resolve().name}" if len(gathered.benchmarks) > 1 else ""
-        tables.append(benchmark_table(2 * number, results.table(), f"Results{name}"))
+        tables.append(shown_table(f"benchmark-{number}", results.table(), f"Results{name}"))
         if energy := results.energy():
-            tables.append(benchmark_table(2 * number + 1, energy, f"Energy{name}"))
+            tables.append(shown_table(f"energy-{number}", energy, f"Energy{name}"))
     return tables

@@ -6,27 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from okapi.benchmark import Table as BenchmarkTable
 from okapi.benchmark.results import SPLITS
 from okapi.evaluation import METRICS, plain_metric
-from okapi.report.numbers import count, fixed
+from okapi.numbers import count, fixed
 from okapi.report.runs import RunRecord
-from okapi.report.table import Cell, Column, Mark, Table
+from okapi.table import Cell, Column, Table
 
 _four = fixed(4)
 PREFERRED = ("ood_test", "ood_val", "id_test", "id_val")
 """Splits, in the order in which worst groups and confusion are shown."""
-
-
-def benchmark_table(number: int, table: BenchmarkTable, title: str) -> Table:
-    """Return a table of a benchmark."""
-    marks: list[Mark] = ["", "not_worse", "best"]
-    rows = [[Cell(entry.text, marks[entry.alike + 2 * entry.best]) for entry in row] for row in table.rows]
-    columns = [table.headings[0], *(Column(heading, str) for heading in table.headings[1:])]
-    notes = [*table.notes]
-    return Table(
-        title=title, name=f"benchmark-{number}", columns=columns, rows=rows, caption=table.caption, notes=notes
-    )
 
 
 def runs_table(records: Sequence[RunRecord]) -> Table:

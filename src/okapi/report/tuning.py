@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 
 from okapi.matching.diagnostics.tuning import Tuning, settings_of
+from okapi.numbers import count, decimal, plural, share
 from okapi.report.match_page import tune_page
 from okapi.report.matching_plots import pareto_plot
-from okapi.report.numbers import count, decimal, plural, share
-from okapi.report.table import Column, Table
+from okapi.table import Column, Table
 
 _SHOWN = {  # settings and their headings, short enough for a terminal of 80 columns
     "fixed_caliper": "fixed",

@@ -1,4 +1,4 @@
-"""The one table: values with marks, written to a terminal, as Markdown, CSV, LaTeX or HTML."""
+"""The one table: values with marks, printed, written as Markdown, CSV or LaTeX, and shown in pages."""
 
 import csv
 import io
@@ -11,17 +11,15 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from okapi.report.numbers import NOTHING, count, decimals, fixed
+from okapi.numbers import NOTHING, count, decimals, fixed
 
 Format: TypeAlias = Callable[[Any], str]
 Mark: TypeAlias = Literal["", "best", "not_worse", "good", "bad"]
-MOST_ROWS = 300  # of a table in a page
 SIGNS: dict[str, str] = {"": "", "best": "*", "not_worse": "†", "good": "", "bad": "!"}
 MEANINGS = {"best": "the best of its column", "not_worse": "not significantly worse"}
 _STYLES = {"": "", "best": "bold", "not_worse": "", "good": "", "bad": "red"}
@@ -284,21 +282,6 @@ class Table:
             texts = [column.text(cell.value) for column, cell in zip(self.heads, row, strict=True)]
             writer.writerow(["" if text == NOTHING else cell.value for text, cell in zip(texts, row, strict=True)])
         return file.getvalue()
-
-    def to_html(self, most: int = MOST_ROWS) -> Markup:
-        """Return it as HTML, escaped; a table of more rows than ``most`` is cut and says so."""
-        from okapi.report.html import render
-
-        return render(
-            "table.jinja",
-            table=self,
-            rows=[
-                list(zip(self.heads, row, texts, strict=True))
-                for row, texts in zip(self.cells[:most], self.texts(), strict=False)
-            ],
-            shaded=any(cell.shade is not None for row in self.cells for cell in row),
-            below=[*self.legend(best="Bold", bad="Marked"), *self.notes],
-        )
 
     @property
     def groups(self) -> list[tuple[str, list[Column]]]:
