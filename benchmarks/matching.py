@@ -45,12 +45,12 @@ class Problem:
     std_caliper: float | None = 0.2
     k: int = 5
     outcome: Literal["classes", "number"] | None = None
-    outcome_caliper: float | None = None
+    prognostic_caliper: float | None = None
 
     def __str__(self) -> str:
         caliper = "no std-caliper" if self.std_caliper is None else f"std-caliper {self.std_caliper}"
         if self.outcome is not None:
-            caliper = f"outcome-caliper {self.outcome_caliper} ({self.outcome})"
+            caliper = f"prognostic-caliper {self.prognostic_caliper} ({self.outcome})"
         sizes = f"{self.queries:,} x {self.keys:,} x {self.dim}"
         return f"{sizes}, {self.domains} domains, k = {self.k}, {caliper}"
 
@@ -97,7 +97,7 @@ def draw(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
     }
     if problem.outcome is not None:
         outcome = _outcomes(rng, cluster, problem)
-        arrays |= {"query_outcome": outcome[queries], "key_outcome": outcome[keys]}
+        arrays |= {"query_prognosis": outcome[queries], "key_prognosis": outcome[keys]}
     return arrays
 
 
@@ -122,7 +122,7 @@ Data = dict[str, Tensor]
 
 
 def okapi(data: Data, problem: Problem) -> Tensor:
-    calipers = {"std_caliper": problem.std_caliper, "outcome_caliper": problem.outcome_caliper}
+    calipers = {"std_caliper": problem.std_caliper, "prognostic_caliper": problem.prognostic_caliper}
     matches = caliper_nn(**data, k=problem.k, **calipers)
     keys = matches.key.new_full((len(data["queries"]), problem.k), -1)
     keys[matches.query] = matches.key
@@ -136,11 +136,11 @@ def paper(data: Data, problem: Problem) -> Tensor:
     takes the place of the std-caliper.
     """
     e_q, e_k = data["query_propensity"], data["key_propensity"]
-    if problem.outcome_caliper is None:
+    if problem.prognostic_caliper is None:
         apart = torch.cdist(e_q[:, None], e_k[:, None])
         caliper = problem.std_caliper * ((e_q.var() + e_k.var()) / 2).sqrt()
     else:
-        apart, caliper = _outcomes_apart(data), problem.outcome_caliper
+        apart, caliper = _outcomes_apart(data), problem.prognostic_caliper
     distance = torch.cdist(data["queries"], data["keys"])
     distance[apart > caliper] = inf
     nearest = distance.topk(problem.k + SPARE, largest=False)
@@ -152,7 +152,7 @@ def full_matrix(data: Data, problem: Problem) -> Tensor:
     queries, keys = data["queries"], data["keys"]
     squared = torch.addmm(keys.square().sum(dim=1), queries, keys.T, alpha=-2)
     squared += queries.square().sum(dim=1, keepdim=True)
-    if problem.std_caliper is not None or problem.outcome_caliper is not None:
+    if problem.std_caliper is not None or problem.prognostic_caliper is not None:
         squared.masked_fill_(inadmissible(data, problem), inf)
     nearest = squared.topk(min(problem.k + SPARE, len(keys)), largest=False)
     return nearest.indices.masked_fill_(nearest.values == inf, -1)
@@ -200,8 +200,8 @@ ENGINES: dict[str, Callable[[Data, Problem], Tensor]] = {
 
 def inadmissible(data: Data, problem: Problem, rows: slice = slice(None)) -> Tensor:
     """Return (queries, keys) booleans: true where a pair is of one domain or outside the caliper."""
-    if problem.outcome_caliper is not None:
-        return _outcomes_apart(data, rows) > problem.outcome_caliper
+    if problem.prognostic_caliper is not None:
+        return _outcomes_apart(data, rows) > problem.prognostic_caliper
     std_caliper, e_q, e_k = problem.std_caliper, data["query_propensity"], data["key_propensity"]
     if e_q.ndim == 1:
         caliper = std_caliper * ((e_q.var() + e_k.var()) / 2).sqrt()
@@ -223,7 +223,7 @@ def inadmissible(data: Data, problem: Problem, rows: slice = slice(None)) -> Ten
 def _outcomes_apart(data: Data, rows: slice = slice(None)) -> Tensor:
     """Return the distances of the outcomes, (queries, keys), by differences: as exact as float32 allows."""
     mode = "donot_use_mm_for_euclid_dist"
-    return torch.cdist(data["query_outcome"][rows], data["key_outcome"], compute_mode=mode)
+    return torch.cdist(data["query_prognosis"][rows], data["key_prognosis"], compute_mode=mode)
 
 
 def _variance_by_domain(scores: Tensor, domain: Tensor) -> Tensor:
@@ -294,7 +294,7 @@ def _distances(data: Data, keys: Tensor) -> Tensor:
 
 
 def admissible_pairs(data: Data, problem: Problem, block: int = 256) -> int:
-    if problem.std_caliper is None and problem.outcome_caliper is None:
+    if problem.std_caliper is None and problem.prognostic_caliper is None:
         return problem.queries * problem.keys
     blocks = (slice(start, start + block) for start in range(0, problem.queries, block))
     return sum(int((~inadmissible(data, problem, rows)).sum()) for rows in blocks)
@@ -462,12 +462,12 @@ CASES: dict[str, list[Callable[[Bench], None]]] = {
     ],
     "outcomes": [
         Comparison(
-            replace(LARGE, std_caliper=None, outcome="classes", outcome_caliper=0.5),
+            replace(LARGE, std_caliper=None, outcome="classes", prognostic_caliper=0.5),
             {"paper": 10, "full_matrix": None},
         ),
         # Twice as many pairs are admissible as to the std-caliper: no goal.
         Comparison(
-            replace(LARGE, std_caliper=None, outcome="number", outcome_caliper=0.2),
+            replace(LARGE, std_caliper=None, outcome="number", prognostic_caliper=0.2),
             {"paper": None, "full_matrix": None},
         ),
     ],

@@ -92,7 +92,7 @@ def test_keys_and_lists_arrive_as_they_were_given():
     _, options = parse(shlex.split(words.replace("[8, 8]", "'[8, 8]'")))
     assert options["overrides"] == [("training.steps", "20"), ("model.hidden", "[8, 8]")]
     assert (str(options["config"]), options["seed"]) == ("c.yaml", -1)
-    words = "tune t.csv --domain site --std-caliper none 0.5 --outcome-caliper 1 --no-replace --one-way --exact a b"
+    words = "tune t.csv --domain site --std-caliper none 0.5 --prognostic-caliper 1 --no-replace --one-way --exact a b"
     _, options = parse(words.split())
     assert options["std_caliper"] == (None, 0.5)
     assert (options["replace"], options["two_way"], options["exact"]) == (False, False, ("a", "b"))

@@ -249,9 +249,9 @@ def _match(parser: Parser) -> None:
     add("--std-caliper", type=_number, metavar="C", help="largest difference of propensities in a pair, in deviations")
     scales = ["probability", "logit"]
     add("--caliper-scale", choices=scales, default=scales[0], help="scale on which the std-caliper compares")
-    _add_outcome(parser)
-    help_ = "largest distance of outcomes in a pair; default with --outcome: auto, a third of their deviation"
-    add("--outcome-caliper", type=_number_or_auto, metavar="T", help=help_)
+    _add_prognostic(parser)
+    help_ = "largest distance of prognostic scores in a pair; with --prognostic by default auto, a third of their SD"
+    add("--prognostic-caliper", type=_number_or_auto, metavar="T", help=help_)
     add("--temperature", type=_number, default=1.0, metavar="TAU", help="divides the logits of the propensities")
     _add_matcher(parser)
     add("--out", type=Path, metavar="FILE", help="write the matches: .parquet or .csv, one row a pair")
@@ -278,8 +278,8 @@ def _tune(parser: Parser) -> None:
     add("--std-caliper", type=_number_or_none, default=std, metavar="C", help="std-calipers")
     scales = ("probability", "logit")
     add("--caliper-scale", choices=scales, default=scales, help="scales of the std-caliper")
-    _add_outcome(parser)
-    add("--outcome-caliper", type=_number_or_none, default=(None,), metavar="T", help="outcome calipers")
+    _add_prognostic(parser)
+    add("--prognostic-caliper", type=_number_or_none, default=(None,), metavar="T", help="prognostic calipers")
     add("--temperature", type=_number, default=(1.0, 2.0), metavar="TAU", help="temperatures")
     _add_matcher(parser)
     parser.add_argument("--jobs", type=_integer, default=1, metavar="N", help="worker processes; -1: one per processor")
@@ -310,12 +310,12 @@ def _add_columns(parser: Parser, *, shows_pairs: bool = True) -> None:
     add("--exact", **several, help="columns that must be equal within a pair")
 
 
-def _add_outcome(parser: Parser) -> None:
+def _add_prognostic(parser: Parser) -> None:
     help_ = (
-        "known or predicted outcome, no covariate: one column, compared in its deviations, or of classes; or several, "
+        "prognostic score, no covariate: one column, compared in its deviations, or of classes; or several, "
         "such as their probabilities, compared by Euclidean distance"
     )
-    parser.add_argument("--outcome", action=_Values, metavar="COLUMN", help=help_)
+    parser.add_argument("--prognostic", action=_Values, metavar="COLUMN", help=help_)
 
 
 def _add_matcher(parser: Parser) -> None:

@@ -136,7 +136,7 @@ def test_okapi_plus_learns_aligned_pseudo_labels_of_strong_views_behind_the_erro
     ("kind", "settings"),
     [
         ("regression", {}),
-        ("classification", {"matching": PrognosticMatchingSettings(outcome_caliper=None)}),
+        ("classification", {"matching": PrognosticMatchingSettings(prognostic_caliper=None)}),
         ("classification", {"pseudo_labels": PseudoLabelSettings(weight=0.0)}),
     ],
 )
@@ -188,10 +188,10 @@ def test_there_is_a_scorer_only_if_a_caliper_compares_propensities(name, matchin
     [
         ("okapi", "classification", MatchingSettings(k=1, std_caliper=1.0)),
         ("okapi", "regression", NEAREST),
-        ("okapi_plus", "classification", PrognosticMatchingSettings(k=1, outcome_caliper=1.0)),
+        ("okapi_plus", "classification", PrognosticMatchingSettings(k=1, prognostic_caliper=1.0)),
         ("okapi_plus", "regression", PrognosticMatchingSettings(k=1)),
-        ("okapi_plus", "multilabel", PrognosticMatchingSettings(k=1, outcome_caliper=1.0)),
-        ("okapi_plus", "classification", PrognosticMatchingSettings(k=1, fixed_caliper=0.9, outcome_caliper=1.0)),
+        ("okapi_plus", "multilabel", PrognosticMatchingSettings(k=1, prognostic_caliper=1.0)),
+        ("okapi_plus", "classification", PrognosticMatchingSettings(k=1, fixed_caliper=0.9, prognostic_caliper=1.0)),
     ],
 )
 def test_a_training_step_and_validation_and_offline_okapi_match_the_same_samples_alike(

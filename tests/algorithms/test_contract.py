@@ -31,7 +31,7 @@ TOY_SETTINGS = {
         "warm_up": 0.0,
     },
     "okapi_plus": {
-        "matching": PrognosticMatchingSettings(k=1, outcome_caliper=1.0),
+        "matching": PrognosticMatchingSettings(k=1, prognostic_caliper=1.0),
         "bank": 30,
         "momentum": MomentumSettings(start=0.5),
         "warm_up": 0.0,

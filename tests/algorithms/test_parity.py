@@ -36,8 +36,8 @@ def paper(k=2, fixed_caliper=0.9, std_caliper=0.5, caliper_scale="probability", 
     return replace(PAPER, matching=matching, **COMMON | otherwise)
 
 
-def with_outcomes(outcome_caliper, k=2, fixed_caliper=None, std_caliper=None, domain="binary"):
-    calipers = {"fixed_caliper": fixed_caliper, "std_caliper": std_caliper, "outcome_caliper": outcome_caliper}
+def with_outcomes(prognostic_caliper, k=2, fixed_caliper=None, std_caliper=None, domain="binary"):
+    calipers = {"fixed_caliper": fixed_caliper, "std_caliper": std_caliper, "prognostic_caliper": prognostic_caliper}
     matching = PrognosticMatchingSettings(k=k, centre=False, class_prior=None, **calipers)
     return OkapiPlusSettings(matching=matching, pseudo_labels=PseudoLabelSettings(weight=0.0), domain=domain, **COMMON)
 

@@ -88,19 +88,19 @@ def test_the_same_losses_and_parameters():
         )
         prior, frequencies = class_prior_and_frequencies(outcomes, known, encodings, 0.5)
         outcomes[~known] = aligned(outcomes[~known], prior, frequencies)
-        outcome, key_outcome, key_domain = outcomes[: len(new)], outcomes, domains
+        outcome, key_prognosis, key_domain = outcomes[: len(new)], outcomes, domains
         keys = torch.stack(encodings)
         _, directions = from_centres(keys[:0], keys, key_domain[:0], key_domain)
         searched = directions[: len(new)], directions
-        spread = (outcome.var(0).sum() + key_outcome.var(0).sum()) / 2
+        spread = (outcome.var(0).sum() + key_prognosis.var(0).sum()) / 2
         matches = brute_force(
             *(part.numpy() for part in searched),
             query_domain=domain.numpy(),
             key_domain=key_domain.numpy(),
             k=2,
-            query_outcome=outcome.numpy(),
-            key_outcome=key_outcome.numpy(),
-            outcome_caliper=math.sqrt(spread) / 3,
+            query_prognosis=outcome.numpy(),
+            key_prognosis=key_prognosis.numpy(),
+            prognostic_caliper=math.sqrt(spread) / 3,
         )
         wrong.append((predicted[:BATCH].argmax(1) != label).double().mean().item())
         error = np.average(wrong, weights=0.9 ** np.arange(len(wrong))[::-1])

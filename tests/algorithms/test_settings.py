@@ -60,8 +60,16 @@ def test_settings_are_few():
         (MatchingSettings, {"caliper_scale": "log"}, "caliper_scale must be 'probability' or 'logit', got 'log'"),
         (MatchingSettings, {"direction": (1, 1)}, "direction must name two different domains, got (1, 1)"),
         (PrognosticMatchingSettings, {"k": 0}, "k must be a whole number of at least 1, got 0"),
-        (PrognosticMatchingSettings, {"outcome_caliper": -1.0}, "outcome_caliper must be a number of at least 0 or"),
-        (PrognosticMatchingSettings, {"outcome_caliper": "wide"}, "outcome_caliper must be a number of at least 0 or"),
+        (
+            PrognosticMatchingSettings,
+            {"prognostic_caliper": -1.0},
+            "prognostic_caliper must be a number of at least 0 or",
+        ),
+        (
+            PrognosticMatchingSettings,
+            {"prognostic_caliper": "wide"},
+            "prognostic_caliper must be a number of at least 0 or",
+        ),
         (PrognosticMatchingSettings, {"class_prior": 2}, "class_prior must be in [0, 1], got 2"),
         (MomentumSettings, {"start": 1.1}, "start must be in [0, 1] or 'auto', got 1.1"),
         (MomentumSettings, {"end": -0.5}, "end must be in [0, 1], got -0.5"),
@@ -101,10 +109,10 @@ def test_okapi_has_no_prognostic_matching():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"matching": PrognosticMatchingSettings()}, "outcome_caliper needs a task"),
+        ({"matching": PrognosticMatchingSettings()}, "prognostic_caliper needs a task"),
         (
             {"matching": PrognosticMatchingSettings(), "task": TASKS["classification"], "queries": "online"},
-            "outcome_caliper needs a task, which says what outcomes are, and momentum queries",
+            "prognostic_caliper needs a task, which says what outcomes are, and momentum queries",
         ),
         ({"queries": "other"}, "queries must be 'momentum' or 'online', got 'other'"),
         ({"temperature": 0.0}, "temperature must be a positive number, got 0.0"),

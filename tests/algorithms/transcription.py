@@ -56,7 +56,7 @@ class Transcription:
         self.network, self.scorer, self.settings = network, scorer, settings
         self.online_queries = getattr(settings, "queries", "momentum") == "online"
         self.by_pool = getattr(settings, "batch_norm", "joint") == "by_pool"
-        self.outcome_caliper = getattr(settings.matching, "outcome_caliper", None)
+        self.prognostic_caliper = getattr(settings.matching, "prognostic_caliper", None)
         self.momentum = copy.deepcopy(network.encoder).eval()
         self.momentum_head = copy.deepcopy(network.head)
         self.kind = kind
@@ -100,7 +100,7 @@ class Transcription:
         queries = unit(z.detach()) if self.online_queries else momentum
         keys = torch.stack([*momentum, *(row[0] for row in self.bank)])
         key_domain = [*domain.tolist(), *(row[1] for row in self.bank)]
-        key_outcome = torch.stack([*outcome, *(row[2] for row in self.bank)])
+        key_prognosis = torch.stack([*outcome, *(row[2] for row in self.bank)])
         scale = 1.0
         if self.kind == "regression":
             in_batch = [row for row, is_known in zip(outcome, known, strict=True) if is_known]
@@ -126,14 +126,14 @@ class Transcription:
             std_caliper=matching.std_caliper,
             caliper_scale=matching.caliper_scale,
             direction=matching.direction,
-            query_outcome=(outcome / scale).numpy(),
-            key_outcome=(key_outcome / scale).numpy(),
-            outcome_caliper=self.outcome_caliper,
+            query_prognosis=(outcome / scale).numpy(),
+            key_prognosis=(key_prognosis / scale).numpy(),
+            prognostic_caliper=self.prognostic_caliper,
         )
         # 6. consistency
         warm_up = round(s.warm_up * self.steps)
         weight = s.weight * (min(1.0, number / warm_up) if warm_up else 1.0)
-        if self.outcome_caliper is not None and self.kind == "classification":
+        if self.prognostic_caliper is not None and self.kind == "classification":
             self.wrong.append((prediction[: len(target)].argmax(1) != target).double().mean().item())
             error = np.average(self.wrong, weights=0.9 ** np.arange(len(self.wrong))[::-1])
             weight *= min(1, s.pseudo_labels.error_gate / max(error, 1e-9)) ** 2

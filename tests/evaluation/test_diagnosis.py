@@ -216,7 +216,7 @@ def test_without_targets_each_domain_is_matched_to_all_others_and_nothing_is_pro
     assert found.domains.domain.tolist() == ["a", "b", "c"]
     assert found.left_out.empty
     assert found.expected.strategy.tolist() == ["none", "fixed", "std", "paper", "centred"]  # okapi_plus needs labels
-    assert settings_of(found).matching == PrognosticMatchingSettings(outcome_caliper=None)
+    assert settings_of(found).matching == PrognosticMatchingSettings(prognostic_caliper=None)
 
 
 def test_with_one_labelled_domain_pairs_are_held_against_the_predictor():
@@ -322,7 +322,7 @@ MEANT = {
     "fixed": replace(NEAREST, fixed_caliper=0.9),
     "std": replace(NEAREST, std_caliper=0.2),
     "paper": PAPER.matching,
-    "centred": PrognosticMatchingSettings(outcome_caliper=None),
+    "centred": PrognosticMatchingSettings(prognostic_caliper=None),
     "okapi_plus": PrognosticMatchingSettings(),
 }
 

@@ -36,9 +36,9 @@ def brute_force(
     caliper_scale="probability",
     two_way=True,
     direction=None,
-    query_outcome=None,
-    key_outcome=None,
-    outcome_caliper=None,
+    query_prognosis=None,
+    key_prognosis=None,
+    prognostic_caliper=None,
 ):
     """Return a list of (query, [keys], [distances])."""
     queries, keys = _array(queries), _array(keys)
@@ -73,8 +73,8 @@ def brute_force(
     if direction is not None:
         admissible_queries = [i for i in admissible_queries if of_domain(query_domain, i, direction[0])]
         admissible_keys = [j for j in admissible_keys if of_domain(key_domain, j, direction[1])]
-    if outcome_caliper is not None:
-        query_outcome, key_outcome = _array(query_outcome), _array(key_outcome)
+    if prognostic_caliper is not None:
+        query_prognosis, key_prognosis = _array(query_prognosis), _array(key_prognosis)
     if std_caliper is not None:
         query_score = _on_scale(query_propensity, caliper_scale, n_domains, sets)
         key_score = _on_scale(key_propensity, caliper_scale, n_domains, sets)
@@ -92,9 +92,9 @@ def brute_force(
         return np.sqrt(np.mean((np.array(of_queries) + np.array(of_keys)) / 2))
 
     def pair_admissible(i, j):
-        if outcome_caliper is not None:
-            apart = np.atleast_1d(query_outcome[i] - key_outcome[j])
-            if np.sqrt((apart**2).sum()) > outcome_caliper:
+        if prognostic_caliper is not None:
+            apart = np.atleast_1d(query_prognosis[i] - key_prognosis[j])
+            if np.sqrt((apart**2).sum()) > prognostic_caliper:
                 return False
         if sets:
             if (query_domain[i] & key_domain[j]).any():

@@ -13,7 +13,7 @@ from tests.matching.oracle import brute_force
 
 from okapi.matching import caliper_nn
 from okapi.matching.search import domains as domain_plans
-from okapi.matching.search import k_nearest, multi_label, outcomes, panels, plan, scores, selection, windows
+from okapi.matching.search import k_nearest, multi_label, panels, plan, prognosis, scores, selection, windows
 
 KINDS = ("two domains", "many domains", "sets")
 
@@ -52,7 +52,7 @@ SIDES = ("query", "key")
 TYPES = st.fixed_dictionaries(
     dict.fromkeys(("queries", "keys"), st.sampled_from((*FLOATS, "int32", "bool")))
     | {f"{side}_propensity": st.sampled_from((*FLOATS, "int32", "bool")) for side in SIDES}
-    | {f"{side}_outcome": st.sampled_from((*FLOATS, "int32", "bool")) for side in SIDES}
+    | {f"{side}_prognosis": st.sampled_from((*FLOATS, "int32", "bool")) for side in SIDES}
     | {f"{side}_domain": st.sampled_from(INTEGERS) for side in SIDES}
 )
 
@@ -96,10 +96,10 @@ def small_blocks(block, piece, tile_flops):
             (scores, "MIXED_ROWS", block),
             (scores, "ROWS", 3 * block),
             (scores, "TILE_FLOPS", tile_flops),
-            (outcomes, "ROWS", block),
-            (outcomes, "CHUNK", block),
-            (outcomes, "BOXES", piece),
-            (outcomes, "FEW_DOMAINS", 3),
+            (prognosis, "ROWS", block),
+            (prognosis, "CHUNK", block),
+            (prognosis, "BOXES", piece),
+            (prognosis, "FEW_DOMAINS", 3),
             (selection, "SHORT", piece),
             (plan, "PIECE", piece),
             (panels, "PIECE", piece),
@@ -155,19 +155,19 @@ def test_equals_brute_force(seed, n, m, width, kind, ties, offset, block, piece,
     piece=st.integers(1, 40),
     tile_flops=st.sampled_from([10.0, 5e3]),
     std_caliper=st.sampled_from([0.05, 0.17, 0.83]),
-    outcome_caliper=st.sampled_from([None, 0.4]),
+    prognostic_caliper=st.sampled_from([None, 0.4]),
     types=TYPES,
 )
 def test_many_domains_equal_brute_force(
-    seed, n, m, width, ties, block, piece, tile_flops, std_caliper, outcome_caliper, types
+    seed, n, m, width, ties, block, piece, tile_flops, std_caliper, prognostic_caliper, types
 ):
     """Whether keys are searched by tiles or all together."""
     rng = np.random.default_rng(seed)
     queries, keys, domains = make_problem(rng, n, m, width, "many domains", ties=ties)
     arguments = {"k": 2, "std_caliper": std_caliper}
-    if outcome_caliper is not None:
-        outcome = {"query_outcome": rng.random(n), "key_outcome": rng.random(m)}
-        arguments |= {"outcome_caliper": outcome_caliper, **outcome}
+    if prognostic_caliper is not None:
+        outcome = {"query_prognosis": rng.random(n), "key_prognosis": rng.random(m)}
+        arguments |= {"prognostic_caliper": prognostic_caliper, **outcome}
     queries, keys, arguments = in_types(types, queries, keys, domains | arguments)
     with small_blocks(block, piece, tile_flops):
         matches = caliper_nn(queries, keys, **arguments)

@@ -199,7 +199,7 @@ def test_settings_changed_since_fit_are_rejected(two_sites):
         ({"propensity": "logit"}, "classifier must have predict_proba, str has not"),
         ({"fixed_caliper": "a"}, r"fixed_caliper must be in \[0, 1\] and not 0.5, got 'a'"),
         ({"std_caliper": "a"}, "std_caliper must be a positive number, got 'a'"),
-        ({"outcome_caliper": True}, "outcome_caliper must be a number of at least 0, got True"),
+        ({"prognostic_caliper": True}, "prognostic_caliper must be a number of at least 0, got True"),
     ],
 )
 def test_settings_are_checked_even_where_nothing_uses_them(two_sites, settings, message):
@@ -372,11 +372,11 @@ def greedy_brute_force(x, domain, k, order, own, admits):
     order=st.sampled_from(greedy.ORDERS),
     ties=st.booleans(),
     caliper=st.sampled_from([None, 0.3, 2.0]),
-    outcome_caliper=st.sampled_from([None, 0.5, 1.5]),
+    prognostic_caliper=st.sampled_from([None, 0.5, 1.5]),
     lists=st.integers(1, 5),
     batch=st.integers(1, 10),
 )
-def test_without_replacement_equals_brute_force(seed, n, k, order, ties, caliper, outcome_caliper, lists, batch):
+def test_without_replacement_equals_brute_force(seed, n, k, order, ties, caliper, prognostic_caliper, lists, batch):
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 4, (n, 2)).astype(float) if ties else rng.normal(size=(n, 2))
     domain = np.append([0, 1], rng.integers(0, 2, n - 2))
@@ -392,12 +392,12 @@ def test_without_replacement_equals_brute_force(seed, n, k, order, ties, caliper
         allow_fewer=True,
         std_caliper=caliper,
         caliper_sd="all",
-        outcome_caliper=outcome_caliper,
-    ).fit(x, domain, propensity_scores=scores, outcome=outcome)
+        prognostic_caliper=prognostic_caliper,
+    ).fit(x, domain, propensity_scores=scores, prognosis=outcome)
 
     def admits(i, j):
         near = caliper is None or np.abs(own[i] - (1 - own[j])) <= caliper * spread
-        alike = outcome_caliper is None or np.abs(outcome[i] - outcome[j]) <= outcome_caliper * outcome_spread
+        alike = prognostic_caliper is None or np.abs(outcome[i] - outcome[j]) <= prognostic_caliper * outcome_spread
         return near and alike
 
     with pytest.MonkeyPatch.context() as patch:
@@ -492,8 +492,8 @@ def test_removed_counts_what_each_rule_leaves(two_sites):
         {"std_caliper": 0.5},
         {"std_caliper": 0.5, "exact": [0]},
         {},
-        {"outcome_caliper": 0.3},
-        {"outcome_caliper": 0.3, "std_caliper": 0.5, "exact": [0]},
+        {"prognostic_caliper": 0.3},
+        {"prognostic_caliper": 0.3, "std_caliper": 0.5, "exact": [0]},
     ],
 )
 def test_removed_counts_pairs_of_many_domains_and_of_sets(sites, settings):
@@ -502,7 +502,7 @@ def test_removed_counts_pairs_of_many_domains_and_of_sets(sites, settings):
     x = np.column_stack([np.arange(150) % 2, x])
     labels = domain[:, None] == np.unique(domain)
     for kind in (domain, labels):
-        matcher = CaliperMatcher(**settings, k=149, allow_fewer=True).fit(x, kind, outcome=x[:, 1] + x[:, 2])
+        matcher = CaliperMatcher(**settings, k=149, allow_fewer=True).fit(x, kind, prognosis=x[:, 1] + x[:, 2])
         table = matcher.removed()
         assert table["pairs"].iloc[-2] == table["pairs"].iloc[-1] > 0
 
@@ -529,8 +529,8 @@ def test_effect_needs_one_direction(two_sites):
     [
         ({"k": 0}, "k must be a whole number of at least 1, got 0"),
         ({"fixed_caliper": 0.5}, "fixed_caliper must be in"),
-        ({"outcome_caliper": -1}, "outcome_caliper must be a number of at least 0, got -1"),
-        ({"outcome_caliper": 1}, "outcome is needed by outcome_caliper, got None"),
+        ({"prognostic_caliper": -1}, "prognostic_caliper must be a number of at least 0, got -1"),
+        ({"prognostic_caliper": 1}, "prognosis is needed by prognostic_caliper, got None"),
         ({"std_caliper": -1}, "std_caliper must be a positive number, got -1"),
         ({"caliper_sd": "treated"}, "caliper_sd must be one of"),
         ({"distance": "manhattan"}, "distance must be one of"),

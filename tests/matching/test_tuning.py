@@ -275,19 +275,19 @@ def test_the_plot_shows_every_combination_that_matched():
     assert isinstance(tuning, Tuning)
 
 
-def test_outcome_calipers_are_tried_like_the_others():
+def test_prognostic_calipers_are_tried_like_the_others():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 3)) + np.repeat([[0.0], [0.4]], 60, axis=0)
     site, outcome = np.repeat(["a", "b"], 60), x[:, 0] + rng.normal(size=120)
     grid = {"fixed_caliper": [None], "std_caliper": [None], "temperature": [1.0], "k": [2]}
-    table = tune(x, site, **grid, outcome_caliper=[None, 0.05, 0.3], outcome=outcome).table
+    table = tune(x, site, **grid, prognostic_caliper=[None, 0.05, 0.3], prognosis=outcome).table
     assert len(table) == 3
     for row in table.itertuples():
-        caliper = None if np.isnan(row.outcome_caliper) else row.outcome_caliper
-        matcher = CaliperMatcher(k=2, outcome_caliper=caliper).fit(x, site, outcome=outcome)
+        caliper = None if np.isnan(row.prognostic_caliper) else row.prognostic_caliper
+        matcher = CaliperMatcher(k=2, prognostic_caliper=caliper).fit(x, site, prognosis=outcome)
         assert row.matched_queries == len(matcher.match())
         assert row.max_abs_smd == pytest.approx(matcher.balance().summary()["max_abs_smd_after"])
-    with pytest.raises(ValueError, match="outcome_caliper must be a number of at least 0, got -1"):
-        tune(x, site, **grid, outcome_caliper=[-1], outcome=outcome)
-    with pytest.raises(ValueError, match="outcome is needed by outcome_caliper, got None"):
-        tune(x, site, **grid, outcome_caliper=[0.3])
+    with pytest.raises(ValueError, match="prognostic_caliper must be a number of at least 0, got -1"):
+        tune(x, site, **grid, prognostic_caliper=[-1], prognosis=outcome)
+    with pytest.raises(ValueError, match="prognosis is needed by prognostic_caliper, got None"):
+        tune(x, site, **grid, prognostic_caliper=[0.3])

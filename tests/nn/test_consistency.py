@@ -20,7 +20,7 @@ from okapi.nn.pseudo_labels import ErrorGate
 
 WIDE = MatchingSettings(k=1, fixed_caliper=1.0, std_caliper=None)  # with a scorer, and all samples inside
 NEAREST = MatchingSettings(k=1, fixed_caliper=None, std_caliper=None)
-BY_OUTCOME = PrognosticMatchingSettings(k=1, centre=False, outcome_caliper=0.6, class_prior=None)
+BY_OUTCOME = PrognosticMatchingSettings(k=1, centre=False, prognostic_caliper=0.6, class_prior=None)
 
 
 def encoder():
@@ -174,10 +174,13 @@ def test_outcomes_that_are_missing_or_misshapen_are_reported_before_anything_cha
     consistency = CrossDomainConsistency(net, matching=BY_OUTCOME, task=Task("classification", 3))
     outcome, known = torch.full((10, 3), 1 / 3), torch.ones(10, dtype=torch.bool)
     for bad, message in (
-        ({"known": known}, r"outcome must be of shape \(10, 3\) for outcome_caliper, got None"),
+        ({"known": known}, r"outcome must be of shape \(10, 3\) for prognostic_caliper, got None"),
         ({"outcome": outcome[:, :2], "known": known}, r"outcome must be of shape \(10, 3\) .* got \(10, 2\)"),
-        ({"outcome": outcome}, r"known must be of shape \(10,\) for outcome_caliper, got None"),
-        ({"outcome": outcome, "known": known[:8]}, r"known must be of shape \(10,\) for outcome_caliper, got \(8,\)"),
+        ({"outcome": outcome}, r"known must be of shape \(10,\) for prognostic_caliper, got None"),
+        (
+            {"outcome": outcome, "known": known[:8]},
+            r"known must be of shape \(10,\) for prognostic_caliper, got \(8,\)",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             consistency(net(x), x, domain, **bad)
@@ -206,7 +209,7 @@ def test_the_bank_keeps_predictions_as_they_were_made_and_all_are_aligned_anew()
     net, (x, domain) = encoder().eval(), batch(n=20)
     known = domain == 0
     labels = one_hot(torch.arange(20) // 2 % 2).float()
-    settings = PrognosticMatchingSettings(k=1, outcome_caliper=2.0, class_prior=0.0)
+    settings = PrognosticMatchingSettings(k=1, prognostic_caliper=2.0, class_prior=0.0)
     consistency = CrossDomainConsistency(net, matching=settings, task=Task("classification", 2), bank=20)
     outcome = torch.where(known[:, None], labels, torch.tensor([0.9, 0.1]))
     first = consistency(net(x), x, domain, outcome=outcome, known=known)
@@ -222,7 +225,7 @@ def test_the_bank_keeps_predictions_as_they_were_made_and_all_are_aligned_anew()
 def test_the_step_matches_centred_encodings_and_pulls_towards_the_keys_themselves():
     torch.manual_seed(0)
     encoder = nn.Linear(3, 6)
-    settings = PrognosticMatchingSettings(k=2, outcome_caliper=None)
+    settings = PrognosticMatchingSettings(k=2, prognostic_caliper=None)
     consistency = CrossDomainConsistency(encoder, matching=settings, weight=1.0, momentum=0.0)
     x, domain = torch.randn(30, 3), torch.arange(30) % 2
     z = encoder(x)
@@ -293,7 +296,10 @@ TWO = textwrap.dedent("""
         assert [part.tolist() for part in gather(torch.tensor([rank == 1]))] == [[False], [True]]
     for matching, task in (
         (MatchingSettings(k=2, fixed_caliper=0.95, std_caliper=1.0), None),
-        (PrognosticMatchingSettings(k=2, fixed_caliper=0.95, std_caliper=1.0, outcome_caliper=1.5), Task("regression")),
+        (
+            PrognosticMatchingSettings(k=2, fixed_caliper=0.95, std_caliper=1.0, prognostic_caliper=1.5),
+            Task("regression"),
+        ),
         (PrognosticMatchingSettings(k=2), Task("classification", 3)),
     ):
         torch.manual_seed(0)

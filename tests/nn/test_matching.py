@@ -48,13 +48,13 @@ def by_hand(queries, keys, settings, kind):
     outcome, known = torch.cat([queries.outcome, keys.outcome]), torch.cat([queries.known, keys.known])
     encoding = torch.cat([queries.encoding, keys.encoding])
     some_known = known.any() and not known.all()
-    if kind == "classification" and None not in (settings.outcome_caliper, settings.class_prior) and some_known:
+    if kind == "classification" and None not in (settings.prognostic_caliper, settings.class_prior) and some_known:
         prior, frequencies = class_prior_and_frequencies(outcome, known, encoding, settings.class_prior)
         outcome[~known] = aligned(outcome[~known], prior, frequencies)
     if kind == "regression" and known.sum() > 1:
         outcome = outcome / outcome[known].std()
     sides = outcome[: len(queries.domain)], outcome[len(queries.domain) :]
-    caliper = settings.outcome_caliper
+    caliper = settings.prognostic_caliper
     if caliper == "auto":
         caliper = third_of_the_deviation(queries, keys, sides, settings)
     vectors = queries.encoding, keys.encoding
@@ -71,9 +71,9 @@ def by_hand(queries, keys, settings, kind):
         std_caliper=settings.std_caliper,
         caliper_scale=settings.caliper_scale,
         direction=settings.direction,
-        query_outcome=sides[0],
-        key_outcome=sides[1],
-        outcome_caliper=caliper,
+        query_prognosis=sides[0],
+        key_prognosis=sides[1],
+        prognostic_caliper=caliper,
     )
     return {query: near for query, near, _ in found}
 
@@ -93,7 +93,7 @@ def by_hand(queries, keys, settings, kind):
         caliper_scale=st.sampled_from(["probability", "logit"]),
         direction=st.sampled_from([None, (0, 1)]),
         centre=st.booleans(),
-        outcome_caliper=st.sampled_from([None, "auto", 0.6, 1.1]),
+        prognostic_caliper=st.sampled_from([None, "auto", 0.6, 1.1]),
         class_prior=st.sampled_from([None, 0.0, 0.5, 1.0]),
     ),
 )
@@ -114,7 +114,9 @@ def test_the_papers_settings_compare_encodings_as_they_are_and_no_outcomes(seed,
     generator = torch.Generator().manual_seed(seed)
     pools = draw_pool(generator, n, "classification", 2), draw_pool(generator, n + 3, "classification", 2)
     settings = MatchingSettings(k=2, std_caliper=1.5)
-    prognostic = PrognosticMatchingSettings(k=2, fixed_caliper=0.9, std_caliper=1.5, centre=False, outcome_caliper=None)
+    prognostic = PrognosticMatchingSettings(
+        k=2, fixed_caliper=0.9, std_caliper=1.5, centre=False, prognostic_caliper=None
+    )
     matches = match(*pools, settings)
     expected = by_hand(*pools, prognostic, None)
     assert dict(zip(matches.query.tolist(), matches.key.tolist(), strict=True)) == expected
@@ -124,7 +126,7 @@ def test_the_papers_settings_compare_encodings_as_they_are_and_no_outcomes(seed,
 def test_queries_among_the_keys_count_once(kind):
     generator = torch.Generator().manual_seed(0)
     pool = draw_pool(generator, 40, kind, 2)
-    settings = PrognosticMatchingSettings(k=1, outcome_caliper=0.1)
+    settings = PrognosticMatchingSettings(k=1, prognostic_caliper=0.1)
     matches = match(40, pool, settings, kind)
     outcome, known = pool.outcome.clone(), pool.known
     if kind == "classification":
@@ -143,5 +145,5 @@ def test_queries_among_the_keys_count_once(kind):
 def test_outcomes_are_needed_in_both_pools():
     pool = draw_pool(torch.Generator(), 5, "classification", 2)
     for kind in ("classification", "regression"):
-        with pytest.raises(ValueError, match="outcome and known are needed in both pools by outcome_caliper"):
+        with pytest.raises(ValueError, match="outcome and known are needed in both pools by prognostic_caliper"):
             match(pool, pool._replace(known=None), PrognosticMatchingSettings(), kind)

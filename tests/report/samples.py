@@ -54,7 +54,7 @@ def make_encoded(
     )
     unit: NDArray[np.float32] = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     matching = {"k": 3, "fixed_caliper": 0.95, "std_caliper": 1.0, **matching}
-    settings = {"name": "okapi_plus" if {"outcome_caliper", "centre"} & set(matching) else "okapi", **algorithm}
+    settings = {"name": "okapi_plus" if {"prognostic_caliper", "centre"} & set(matching) else "okapi", **algorithm}
     return Encoded(
         dataset=dataset,
         rows=rows,

@@ -67,7 +67,7 @@ def test_matches_are_those_of_the_matcher_with_the_run_s_calipers():
 
 
 def test_encodings_are_centred_where_the_run_s_are():
-    none = dict.fromkeys(("fixed_caliper", "std_caliper", "outcome_caliper"))
+    none = dict.fromkeys(("fixed_caliper", "std_caliper", "prognostic_caliper"))
     encoded = make_encoded(make_dataset(), k=2, centre=True, **none)
     found = match_encoded(encoded)
     domain = torch.from_numpy((encoded.split[found.pool] == "unlabelled").astype(np.int64))
@@ -82,7 +82,7 @@ def test_encodings_are_centred_where_the_run_s_are():
 @pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
 def test_the_report_matches_as_validation_and_training_do(kind):
     """The same samples, as a run's report has them and as its algorithm makes pools of them: the same matches."""
-    encoded = make_encoded(make_dataset(kind), k=2, outcome_caliper=1.0, fixed_caliper=None, std_caliper=None)
+    encoded = make_encoded(make_dataset(kind), k=2, prognostic_caliper=1.0, fixed_caliper=None, std_caliper=None)
     data, task = encoded.dataset, encoded.dataset.task
     network = Network(MLP(5, hidden=(), out_features=8), torch.nn.Linear(8, task.outputs))
     algorithm = OkapiPlus(network, task, encoded.config.algorithm, steps=1)
@@ -113,7 +113,13 @@ def test_domain_labels_and_directions_are_the_run_s():
 
 def test_the_prognostic_caliper_takes_labels_of_train_and_predictions_of_unlabelled_samples():
     encoded = make_encoded(
-        make_dataset(), outcome_caliper=0.5, class_prior=None, centre=False, fixed_caliper=None, std_caliper=None, k=1
+        make_dataset(),
+        prognostic_caliper=0.5,
+        class_prior=None,
+        centre=False,
+        fixed_caliper=None,
+        std_caliper=None,
+        k=1,
     )
     sure = 50 * torch.nn.functional.one_hot(encoded.dataset.target[torch.from_numpy(encoded.rows)], 3).float()
     found = match_encoded(replace(encoded, predictions=sure))

@@ -73,39 +73,43 @@ def test_csv_with_ids_exact_columns_and_a_target(tmp_path, capsys):
         assert f"{number:,}" in out
 
 
-def test_outcome_caliper_and_a_target_of_numbers(tmp_path, capsys):
+def test_prognostic_caliper_and_a_target_of_numbers(tmp_path, capsys):
     rng = np.random.default_rng(2)
     frame = samples().assign(risk=lambda x: 10 * x.age + rng.normal(size=240), cost=lambda x: 3 * x.age)
     frame.loc[0, "cost"] = np.nan
     frame.to_csv(tmp_path / "t.csv", index=False)
-    words = ["--exact", "ward", "--target", "cost", "--outcome", "risk", "--outcome-caliper", "0.1", "--k", "2"]
+    words = ["--exact", "ward", "--target", "cost", "--prognostic", "risk", "--prognostic-caliper", "0.1", "--k", "2"]
     files_ = ["--out", str(tmp_path / "m.csv"), "--report", str(tmp_path / "m.html")]
     assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", *words, *files_]) == 0
-    matcher = CaliperMatcher(k=2, exact=["ward"], outcome_caliper=0.1)
-    matcher.fit(frame[["age", "dose", "weight", "ward"]], frame.site, outcome=frame.risk)
+    matcher = CaliperMatcher(k=2, exact=["ward"], prognostic_caliper=0.1)
+    matcher.fit(frame[["age", "dose", "weight", "ward"]], frame.site, prognosis=frame.risk)
     expected = matcher.to_frame()
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected, check_dtype=False)
     out, page = capsys.readouterr().out, (tmp_path / "m.html").read_text(encoding="utf-8")
-    pairs = matcher.removed().set_index("rule")["pairs"]["outcome caliper 0.1"]
-    assert re.search(rf"outcome caliper 0.1 +distance of outcomes <= 0.1 \(standard deviations\) .* {pairs:,}\n", out)
+    pairs = matcher.removed().set_index("rule")["pairs"]["prognostic caliper 0.1"]
+    assert re.search(
+        rf"prognostic caliper 0.1 +distance of prognoses <= 0.1 \(standard deviations\) .* {pairs:,}\n", out
+    )
     apart = np.abs(frame.cost[expected["query"]].to_numpy() - frame.cost[expected["key"]].to_numpy())
     known = f" of the {np.isfinite(apart).sum():,} pairs where both are known"
     deviation = np.nanstd(frame.cost)
     line = f"{np.nanmean(apart):.4g}, {np.nanmean(apart) / deviation:.2f} standard deviations{known}; "
     assert f"Mean difference of the target in pairs: {line}" in out
     assert "|difference|  in SD  by chance" in out
-    for text in ("outcome caliper 0.1", "target difference", "in deviations by chance"):
+    for text in ("prognostic caliper 0.1", "target difference", "in deviations by chance"):
         assert text in page
 
 
 def test_an_outcome_without_a_caliper_has_the_automatic_one(tmp_path, capsys):
     frame = samples().assign(risk=lambda x: 10 * x.age)
     frame.to_csv(tmp_path / "t.csv", index=False)
-    words = ["--columns", "dose", "weight", "--outcome", "risk", "--k", "2", "--out", str(tmp_path / "m.csv")]
+    words = ["--columns", "dose", "weight", "--prognostic", "risk", "--k", "2", "--out", str(tmp_path / "m.csv")]
     assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", *words]) == 0
-    assert re.search(r"outcome caliper auto +distance of outcomes <= 0\.333\d* \(standard dev", capsys.readouterr().out)
-    expected = CaliperMatcher(k=2, outcome_caliper=1 / 3)
-    expected.fit(frame[["dose", "weight"]], frame.site, outcome=frame.risk)
+    assert re.search(
+        r"prognostic caliper auto +distance of prognoses <= 0\.333\d* \(standard dev", capsys.readouterr().out
+    )
+    expected = CaliperMatcher(k=2, prognostic_caliper=1 / 3)
+    expected.fit(frame[["dose", "weight"]], frame.site, prognosis=frame.risk)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected.to_frame(), check_dtype=False)
 
 
@@ -115,11 +119,11 @@ def test_classes_and_probabilities_are_outcomes_too(tmp_path, capsys):
     frame.to_csv(tmp_path / "t.csv", index=False)
     columns = ["age", "dose", "weight"]
     for outcome, given in (("grade", frame.grade.astype(str)), ("p0 p1", frame[["p0", "p1"]].to_numpy())):
-        words = ["--columns", *columns, "--outcome", *outcome.split(), "--outcome-caliper", "0.3"]
+        words = ["--columns", *columns, "--prognostic", *outcome.split(), "--prognostic-caliper", "0.3"]
         assert (
             main(["match", str(tmp_path / "t.csv"), "--domain", "site", *words, "--out", str(tmp_path / "m.csv")]) == 0
         )
-        expected = CaliperMatcher(outcome_caliper=0.3).fit(frame[columns], frame.site, outcome=given).to_frame()
+        expected = CaliperMatcher(prognostic_caliper=0.3).fit(frame[columns], frame.site, prognosis=given).to_frame()
         pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "m.csv"), expected, check_dtype=False)
     capsys.readouterr()
 
@@ -127,15 +131,15 @@ def test_classes_and_probabilities_are_outcomes_too(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--outcome-caliper 1", "outcome.caliper needs columns of the outcome, got none for 1.0"),
-        ("--outcome-caliper -1 --outcome age", "outcome.caliper must be a number of at least 0, got -1"),
-        ("--outcome age --columns age dose --outcome-caliper 1", r"outcome and columns both name \['age'\]"),
-        ("--outcome height --outcome-caliper 1", "t.csv has no column 'height'"),
+        ("--prognostic-caliper 1", "prognostic.caliper needs columns of a prognostic score, got none for 1.0"),
+        ("--prognostic-caliper -1 --prognostic age", "prognostic.caliper must be a number of at least 0, got -1"),
+        ("--prognostic age --columns age dose --prognostic-caliper 1", r"prognostic and columns both name \['age'\]"),
+        ("--prognostic height --prognostic-caliper 1", "t.csv has no column 'height'"),
         (
-            "--columns dose --outcome age ward --outcome-caliper 1",
-            "t.csv: row 1, column 'ward' is 'a'; several columns of an outcome",
+            "--columns dose --prognostic age ward --prognostic-caliper 1",
+            "t.csv: row 1, column 'ward' is 'a'; several columns of a prognostic score",
         ),
-        ("--outcome gap --outcome-caliper 1", "t.csv: row 3, column 'gap' is missing"),
+        ("--prognostic gap --prognostic-caliper 1", "t.csv: row 3, column 'gap' is missing"),
         ("--columns age --target endless", "t.csv: row 3, the target is not a finite number"),
     ],
 )

@@ -49,7 +49,7 @@ def write_config(folder: Path, **changes: Any) -> Path:
         "algorithm": {
             "name": "okapi_plus",
             "bank": 64,
-            "matching": {"k": 2, "fixed_caliper": 0.95, "outcome_caliper": 0.9},
+            "matching": {"k": 2, "fixed_caliper": 0.95, "prognostic_caliper": 0.9},
         },
         "training": {"steps": 20, "validate_every": 5, "checkpoint_every": 20, "log_every": 5, "learning_rate": 0.02},
     }

@@ -18,7 +18,7 @@ GRID = {
     "caliper_scale": ["probability", "logit"],
     "temperature": [1.0, 2.5],
     "k": [1, 10],
-    "outcome_caliper": [None, 0.75],
+    "prognostic_caliper": [None, 0.75],
 }
 
 
@@ -41,7 +41,7 @@ def test_no_caliper_is_called_none_on_the_page(samples, tmp_path):
 
 
 def printed(samples: pd.DataFrame, grid: dict, width: int = 80) -> list[str]:
-    tuning = tune(samples[["age", "dose"]], samples.site, **grid, outcome=samples.risk)
+    tuning = tune(samples[["age", "dose"]], samples.site, **grid, prognosis=samples.risk)
     console = Console(width=width, color_system=None, highlight=False)
     with console.capture() as capture:
         tuning_table(tuning).print(console, MOST_ROWS)
@@ -55,13 +55,13 @@ def test_all_settings_fit_into_eighty_columns(samples):
     assert all(re.search(r"(%|–)$", row) for row in rows)
     assert rows == [line for line in printed(samples, GRID, 200) if line in rows]
     heading = next(line for line in lines if "retained" in line and "fixed" in line)
-    assert re.findall(r"\S+", heading)[:6] == ["fixed", "std", "scale", "temp.", "k", "outcome"]
+    assert re.findall(r"\S+", heading)[:6] == ["fixed", "std", "scale", "temp.", "k", "progn."]
 
 
 def test_a_setting_that_all_combinations_share_is_said_once(samples):
-    lines = printed(samples, {**GRID, "temperature": [1.0], "outcome_caliper": [None]})
-    assert "The same in all: temperature 1, outcome caliper none" in lines
-    assert not any(re.search(r"temp\.|outcome$", line) for line in lines if "fixed" in line)
+    lines = printed(samples, {**GRID, "temperature": [1.0], "prognostic_caliper": [None]})
+    assert "The same in all: temperature 1, prognostic caliper none" in lines
+    assert not any(re.search(r"temp\.|progn\.$", line) for line in lines if "fixed" in line)
 
 
 def test_help_says_what_tune_does_with_targets_and_images(capsys):

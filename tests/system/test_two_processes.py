@@ -22,7 +22,7 @@ CONFIG = {
             "k": 2,
             "fixed_caliper": 0.99,
             "std_caliper": 1.0,
-            "outcome_caliper": 1.2,  # wider than a class is from no idea at all: there are pairs from the first step on
+            "prognostic_caliper": 1.2,  # wider than a class is from no idea at all: pairs from the first step on
         },
         "momentum": {"start": 0.9, "end": 1.0},
         "warm_up": 0.2,

@@ -24,21 +24,21 @@ CASES = {  # task, how samples are matched, the domain
     "classes": ("classification", NONE, "binary"),
     "classes, propensity": ("classification", PROPENSITY, "binary"),
     "classes, logits by label": ("classification", NONE | {"std_caliper": 0.3, "caliper_scale": "logit"}, "label"),
-    "classes, outcome": ("classification", OUTCOME | {"outcome_caliper": 0.8}, "binary"),
+    "classes, outcome": ("classification", OUTCOME | {"prognostic_caliper": 0.8}, "binary"),
     "classes, outcome as predicted": (
         "classification",
-        OUTCOME | {"outcome_caliper": 0.8, "class_prior": None},
+        OUTCOME | {"prognostic_caliper": 0.8, "class_prior": None},
         "binary",
     ),
-    "number, outcome": ("regression", OUTCOME | {"outcome_caliper": 1.0}, "binary"),
-    "numbers, outcome": ("several numbers", OUTCOME | {"outcome_caliper": 4.0}, "binary"),
-    "labels, both": ("multilabel", OUTCOME | PROPENSITY | {"outcome_caliper": 0.9}, "binary"),
+    "number, outcome": ("regression", OUTCOME | {"prognostic_caliper": 1.0}, "binary"),
+    "numbers, outcome": ("several numbers", OUTCOME | {"prognostic_caliper": 4.0}, "binary"),
+    "labels, both": ("multilabel", OUTCOME | PROPENSITY | {"prognostic_caliper": 0.9}, "binary"),
 }
 
 
 def okapi(matching, domain="binary"):
     """Return the section of a config, of Okapi+ where pairs have to agree in outcome."""
-    plus = "outcome_caliper" in matching
+    plus = "prognostic_caliper" in matching
     scorer = {"temperature": TEMPERATURE}
     return OKAPI | {"name": "okapi_plus" if plus else "okapi", "matching": matching, "domain": domain, "scorer": scorer}
 

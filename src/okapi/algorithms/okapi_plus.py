@@ -49,7 +49,7 @@ class OkapiPlus(CrossDomainAlgorithm):
     ) -> None:
         super().__init__(network, task, settings, steps=steps, domains=domains, multi_label=multi_label)
         own: OkapiPlusSettings = self.settings
-        self.by_outcome = own.matching.outcome_caliper is not None
+        self.by_outcome = own.matching.prognostic_caliper is not None
         self.pseudo_labels = self.by_outcome and own.pseudo_labels.weight > 0 and task.kind != "regression"
         zeta, warm_up = momentum_schedule(own.momentum, steps), round(own.warm_up * steps)
         self.consistency = CrossDomainConsistency(

@@ -29,7 +29,7 @@ def match(
     *,
     out: Path | None = None,
     report: Path | None = None,
-    outcome: Sequence[str] = (),
+    prognostic: Sequence[str] = (),
     **settings: Any,
 ) -> None:
     """Match the samples of a table, print what came out, and write matches and report.
@@ -41,21 +41,21 @@ def match(
     file : Path
     out, report : Path, optional
         Files for the matches and the report.
-    outcome : sequence of str
-        Columns that the outcome caliper compares.
+    prognostic : sequence of str
+        Columns that the prognostic caliper compares.
     **settings
         Columns, as `okapi.data.read_table` takes them, and settings of `CaliperMatcher`.
     """
-    if outcome and settings["outcome_caliper"] is None:
-        settings["outcome_caliper"] = "auto"
+    if prognostic and settings["prognostic_caliper"] is None:
+        settings["prognostic_caliper"] = "auto"
     matcher, columns = matcher_and_columns(settings)
     check_paths(file, out, report)
     matcher.check_settings()
-    check_outcome(matcher.outcome_caliper, outcome, columns)
+    check_prognosis(matcher.prognostic_caliper, prognostic, columns)
     with working(f"Reading {file}") as now:
-        table, outcomes = read_samples(file, matcher, outcome, columns, report=report is not None)
+        table, prognosis = read_samples(file, matcher, prognostic, columns, report=report is not None)
         now(f"Matching {len(table):,} samples")
-        matching = match_table(table, matcher, outcomes)
+        matching = match_table(table, matcher, prognosis)
         matching = replace(matching, notes=[*matching.notes, *_missing_images(table)])
         if report is not None:
             now("Making the report")
@@ -83,29 +83,31 @@ def check_paths(file: Path, out: Path | None, report: Path | None) -> None:
         check_output(report, [".html", ".htm"])
 
 
-def check_outcome(caliper: float | str | None, outcome: Sequence[str], columns: dict[str, Any]) -> None:
-    """Reject an outcome without its caliper, a caliper without an outcome, and an outcome that is a covariate."""
-    if outcome and caliper is None:
-        raise ValueError(f"outcome_caliper must be given with an outcome, got none for {', '.join(outcome)}")
-    if not outcome and caliper is not None:
-        raise ValueError(f"outcome_caliper needs columns of the outcome, got none for {caliper}")
-    if both := set(outcome) & set(columns["columns"] or ()):
-        raise ValueError(f"outcome and columns both name {sorted(both)}: an outcome is no covariate")
+def check_prognosis(caliper: float | str | None, prognostic: Sequence[str], columns: dict[str, Any]) -> None:
+    """Reject a prognostic score without a caliper, a caliper without one, and one that is a covariate."""
+    if prognostic and caliper is None:
+        raise ValueError(
+            f"prognostic_caliper must be given with a prognostic score, got none for {', '.join(prognostic)}"
+        )
+    if not prognostic and caliper is not None:
+        raise ValueError(f"prognostic_caliper needs columns of a prognostic score, got none for {caliper}")
+    if both := set(prognostic) & set(columns["columns"] or ()):
+        raise ValueError(f"prognostic and columns both name {sorted(both)}: a prognostic score is no covariate")
 
 
 def read_samples(
-    file: Path, matcher: CaliperMatcher, outcome: Sequence[str], columns: dict[str, Any], *, report: bool = False
+    file: Path, matcher: CaliperMatcher, prognostic: Sequence[str], columns: dict[str, Any], *, report: bool = False
 ) -> tuple[Table, NDArray[Any] | None]:
-    """Read a table and the outcome of its samples, and check that they go with the matcher and into memory."""
-    exact, outcome = list(columns["exact"]), list(dict.fromkeys(outcome))
+    """Read a table and the prognostic scores of its samples, checked against the matcher and memory."""
+    exact, prognostic = list(columns["exact"]), list(dict.fromkeys(prognostic))
     if columns["domain"] in exact:
         domain = columns["domain"]
         raise ValueError(f"exact names the domain, {domain!r}: pairs are between domains, so none would agree")
-    both = [*exact, *(name for name in outcome if name not in exact)]
+    both = [*exact, *(name for name in prognostic if name not in exact)]
     table = read_table(file, **{**columns, "exact": both})
-    outcomes = None
-    if outcome and table.exact is not None:
-        outcomes = _outcome(file, table.exact[outcome])
+    prognosis = None
+    if prognostic and table.exact is not None:
+        prognosis = _prognosis(file, table.exact[prognostic])
         table = replace(table, exact=table.exact[exact] if exact else None)
     if repeated := set(table.names) & set(matcher.exact or ()):
         raise ValueError(f"exact and columns both name {sorted(repeated)}: a column is matched exactly or by distance")
@@ -118,11 +120,11 @@ def read_samples(
             raise TableError(f"{file}: row {int(infinite.argmax()) + 1}, the target is not a finite number")
     _check_memory(table, matcher, report)
     table.check_finite()
-    return table, outcomes
+    return table, prognosis
 
 
-def _outcome(file: Path, given: pd.DataFrame) -> NDArray[Any]:
-    """Return an outcome as `CaliperMatcher.fit` takes it: classes, a quantity, or several numbers."""
+def _prognosis(file: Path, given: pd.DataFrame) -> NDArray[Any]:
+    """Return prognostic scores as `CaliperMatcher.fit` takes it: classes, a quantity, or several numbers."""
     numbers = given.apply(pd.to_numeric, errors="coerce")
     wrong = numbers.isna().to_numpy()
     if given.shape[1] == 1:
@@ -132,7 +134,7 @@ def _outcome(file: Path, given: pd.DataFrame) -> NDArray[Any]:
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         value = f"row {row + 1}, column {given.columns[column]!r} is '{given.iloc[row, column]}'"
-        raise TableError(f"{file}: {value}; several columns of an outcome must hold numbers")
+        raise TableError(f"{file}: {value}; several columns of a prognostic score must hold numbers")
     return np.asarray(numbers, dtype=np.float64)
 
 
@@ -151,11 +153,11 @@ def _check_memory(table: Table, matcher: CaliperMatcher, report: bool) -> None:
     check_memory(table.path, size * max(width * estimated, vectors + searched), " to be matched", advice)
 
 
-def match_table(table: Table, matcher: CaliperMatcher, outcome: NDArray[Any] | None = None) -> Matching:
+def match_table(table: Table, matcher: CaliperMatcher, prognosis: NDArray[Any] | None = None) -> Matching:
     """Fit the matcher to the table and match; what it warns of becomes notes."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SeparableDomainsWarning)
-        matcher.fit(covariates_of(table), table.domain, propensity_scores=table.propensity, outcome=outcome)
+        matcher.fit(covariates_of(table), table.domain, propensity_scores=table.propensity, prognosis=prognosis)
     matches = matcher.match()
     notes = notes_of(caught)
     if matcher.centre:

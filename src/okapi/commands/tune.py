@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from okapi.commands.match import (
-    check_outcome,
     check_paths,
+    check_prognosis,
     covariates_of,
     matcher_and_columns,
     notes_of,
@@ -26,7 +26,7 @@ from okapi.matching.diagnostics.tuning import Tuning, check_grid
 from okapi.report.matching import report_settings
 from okapi.report.tuning import setting_text, tuning_report, tuning_table
 
-GRID = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "outcome_caliper")
+GRID = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "prognostic_caliper")
 MOST_ROWS = 20  # printed; the file has them all
 _FLAGS = {"two_way": "--one-way", "replace": "--no-replace", "allow_fewer": "--allow-fewer", "centre": "--centre"}
 
@@ -37,7 +37,7 @@ def tune(
     jobs: int = 1,
     out: Path | None = None,
     report: Path | None = None,
-    outcome: Sequence[str] = (),
+    prognostic: Sequence[str] = (),
     **settings: Any,
 ) -> None:
     """Match a table with every combination of settings, compare them, and print a command line with the best.
@@ -49,8 +49,8 @@ def tune(
         Worker processes.
     out, report : Path, optional
         Files for the table of combinations and the report.
-    outcome : sequence of str
-        Columns that the outcome calipers compare.
+    prognostic : sequence of str
+        Columns that the prognostic calipers compare.
     **settings
         Of those in ``GRID`` the values to try; columns, as `okapi.data.read_table` takes them; other settings of
         `CaliperMatcher`.
@@ -60,10 +60,10 @@ def tune(
     check_paths(file, out, report)
     check_grid(grid)
     matcher.check_settings()
-    tried = [caliper for caliper in grid["outcome_caliper"] if caliper is not None]
-    check_outcome(next(iter(tried), None), outcome, columns)
+    tried = [caliper for caliper in grid["prognostic_caliper"] if caliper is not None]
+    check_prognosis(next(iter(tried), None), prognostic, columns)
     with working(f"Reading {file}"):
-        table, outcomes = read_samples(file, matcher, outcome, columns)
+        table, prognosis = read_samples(file, matcher, prognostic, columns)
     with warnings.catch_warnings(record=True) as caught, _bar() as bar:
         warnings.simplefilter("always", SeparableDomainsWarning)
         task = bar.add_task("Estimating propensities", total=None)
@@ -73,12 +73,12 @@ def tune(
             **grid,
             matcher=matcher,
             propensity_scores=table.propensity,
-            outcome=outcomes,
+            prognosis=prognosis,
             n_jobs=jobs,
             progress=lambda done, total: bar.update(task, description="Matching", completed=done, total=total),
         )
     notes = notes_of(caught)
-    named = {"outcome": list(outcome)} if tuning.table.outcome_caliper.notna().iloc[0] else {}
+    named = {"prognostic": list(prognostic)} if tuning.table.prognostic_caliper.notna().iloc[0] else {}
     command = match_command(file, matcher, tuning, **columns, **named)
     files: dict[Path, Any] = {} if out is None else {out: tuning.table}
     if report is not None:

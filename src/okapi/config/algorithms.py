@@ -60,7 +60,7 @@ class PrognosticMatchingSettings(MatchingSettings):
         As in `MatchingSettings`; off by default.
     centre : bool
         Whether encodings are centred by domain mean before they are compared.
-    outcome_caliper : float >= 0, "auto", or null
+    prognostic_caliper : float >= 0, "auto", or null
         The prognostic caliper: greatest distance of the outcomes in a pair, labels where they are known and the
         momentum model's predictions elsewhere. In classification and multilabel the Euclidean distance of
         probabilities; in regression in standard deviations. Automatic: a third of the standard deviation of the
@@ -73,14 +73,14 @@ class PrognosticMatchingSettings(MatchingSettings):
     fixed_caliper: float | None = None
     std_caliper: float | None = None
     centre: bool = True
-    outcome_caliper: float | Literal["auto"] | None = "auto"
+    prognostic_caliper: float | Literal["auto"] | None = "auto"
     class_prior: float | None = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        outcome = self.outcome_caliper
+        outcome = self.prognostic_caliper
         if outcome is not None and outcome != "auto" and not (_is_number(outcome) and float(outcome) >= 0):
-            raise ValueError(f"outcome_caliper must be a number of at least 0 or 'auto', got {outcome!r}")
+            raise ValueError(f"prognostic_caliper must be a number of at least 0 or 'auto', got {outcome!r}")
         if self.class_prior is not None and not _is_share(self.class_prior):
             raise ValueError(f"class_prior must be in [0, 1], got {self.class_prior!r}")
 

@@ -35,9 +35,9 @@ def caliper_nn(
     caliper_sd: str = "pooled",
     two_way: bool = True,
     direction: tuple[int, int] | None = None,
-    query_outcome: ArrayLike | None = None,
-    key_outcome: ArrayLike | None = None,
-    outcome_caliper: float | Literal["auto"] | None = None,
+    query_prognosis: ArrayLike | None = None,
+    key_prognosis: ArrayLike | None = None,
+    prognostic_caliper: float | Literal["auto"] | None = None,
     query_exact: ArrayLike | None = None,
     key_exact: ArrayLike | None = None,
     replace: bool = True,
@@ -77,10 +77,10 @@ def caliper_nn(
         Whether the fixed caliper leaves out keys as well as queries.
     direction : (int, int), optional
         Match only queries of the first domain with keys of the second.
-    query_outcome, key_outcome : tensor or array of shape (n,) or (n, c), optional
+    query_prognosis, key_prognosis : tensor or array of shape (n,) or (n, c), optional
         What is known or predicted of each sample's outcome: class probabilities, or one or several numbers, of a scale
         on which they can be compared. Needed by the prognostic caliper only.
-    outcome_caliper : float >= 0 or "auto", optional
+    prognostic_caliper : float >= 0 or "auto", optional
         The prognostic caliper: greatest Euclidean distance of the outcomes in a pair. Automatic: a third of their
         standard deviation, which is ``sqrt((v_q + v_k) / 2)`` of the sums v of the columns' variances among admissible
         queries and keys.
@@ -125,7 +125,7 @@ def caliper_nn(
         sd=caliper_sd,
         two_way=two_way,
         direction=direction,
-        outcome=outcome_caliper,
+        prognostic=prognostic_caliper,
     )
     check_choosing(k, replace, order, allow_fewer)
     x_query = check_vectors(queries, "queries")
@@ -133,10 +133,10 @@ def caliper_nn(
     x_key = x_query if keys is queries else check_vectors(keys, "keys", device)
     if x_query.shape[1] != x_key.shape[1]:
         raise ValueError(f"queries have {x_query.shape[1]} columns, keys have {x_key.shape[1]}")
-    if outcome_caliper is None:
-        query_outcome = key_outcome = None
-    query = check_side("query", len(x_query), device, query_domain, query_propensity, query_outcome, query_exact)
-    key = check_side("key", len(x_key), device, key_domain, key_propensity, key_outcome, key_exact)
+    if prognostic_caliper is None:
+        query_prognosis = key_prognosis = None
+    query = check_side("query", len(x_query), device, query_domain, query_propensity, query_prognosis, query_exact)
+    key = check_side("key", len(x_key), device, key_domain, key_propensity, key_prognosis, key_exact)
     calipers.check("query", query)
     calipers.check("key", key)
     check_sides_agree(query, key)

@@ -12,8 +12,8 @@ from torch import Tensor
 from okapi.matching.checks import Side, check_choice, check_flag, is_number
 from okapi.matching.search.domains import DomainPlan
 from okapi.matching.search.multi_label import MultiLabelPlan
-from okapi.matching.search.outcomes import FilteredPlan, OutcomeCaliper, OutcomePlan
 from okapi.matching.search.plan import Plan
+from okapi.matching.search.prognosis import FilteredPlan, PrognosticCaliper, PrognosticPlan
 from okapi.matching.search.scores import ScoreCaliper, ScorePlan
 from okapi.matching.search.windows import WindowPlan
 
@@ -41,7 +41,7 @@ class Calipers:
         Whether the fixed caliper holds for keys as well as for queries.
     direction : (int, int), optional
         Only queries of the first domain with keys of the second.
-    outcome : float >= 0 or "auto", optional
+    prognostic : float >= 0 or "auto", optional
         Greatest admissible distance of the outcomes within a pair; automatic: a third of their pooled standard
         deviation.
     """
@@ -52,7 +52,7 @@ class Calipers:
     sd: str = "pooled"
     two_way: bool = True
     direction: tuple[int, int] | None = None
-    outcome: float | Literal["auto"] | None = None
+    prognostic: float | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         if self.fixed is not None and not (is_number(self.fixed) and 0 <= self.fixed <= 1 and self.fixed != 0.5):
@@ -65,20 +65,22 @@ class Calipers:
         pair = self.direction
         if pair is not None and not (isinstance(pair, tuple | list) and len(pair) == 2 and pair[0] != pair[1]):
             raise ValueError(f"direction must name two different domains, got {pair!r}")
-        if isinstance(self.outcome, str):
-            if self.outcome != "auto":
-                raise ValueError(f"outcome_caliper must be a number of at least 0 or 'auto', got {self.outcome!r}")
-        elif self.outcome is not None and not (
-            is_number(self.outcome) and self.outcome >= 0 and math.isfinite(self.outcome)
+        if isinstance(self.prognostic, str):
+            if self.prognostic != "auto":
+                raise ValueError(
+                    f"prognostic_caliper must be a number of at least 0 or 'auto', got {self.prognostic!r}"
+                )
+        elif self.prognostic is not None and not (
+            is_number(self.prognostic) and self.prognostic >= 0 and math.isfinite(self.prognostic)
         ):
-            raise ValueError(f"outcome_caliper must be a number of at least 0, got {self.outcome!r}")
+            raise ValueError(f"prognostic_caliper must be a number of at least 0, got {self.prognostic!r}")
 
     def check(self, name: str, side: Side) -> None:
         """Reject queries or keys that lack what these calipers compare, or labels that the direction names."""
         if side.propensity is None and not self.off():
             raise ValueError(f"{name}_propensity is needed by fixed_caliper and std_caliper, got None")
-        if side.outcome is None and self.outcome is not None:
-            raise ValueError(f"{name}_outcome is needed by outcome_caliper, got None")
+        if side.prognosis is None and self.prognostic is not None:
+            raise ValueError(f"{name}_prognosis is needed by prognostic_caliper, got None")
         if self.direction is not None and side.domain.ndim == 2:
             n_labels = side.domain.shape[1]
             if not all(0 <= label < n_labels for label in self.direction):
@@ -112,13 +114,13 @@ class Admissible:
             self._set_thresholds(calipers.std)
 
     @cached_property
-    def outcome_threshold(self) -> float:
+    def prognostic_threshold(self) -> float:
         """The prognostic caliper: as given, or a third of the pooled deviation of outcomes among admissible samples."""
-        if isinstance(given := self.calipers.outcome, float | int):
+        if isinstance(given := self.calipers.prognostic, float | int):
             return given
-        assert self.query.outcome is not None
-        assert self.key.outcome is not None
-        sides = self.query.outcome[self.query_rows], self.key.outcome[self.key_rows]
+        assert self.query.prognosis is not None
+        assert self.key.prognosis is not None
+        sides = self.query.prognosis[self.query_rows], self.key.prognosis[self.key_rows]
         variances = [group_variance(side, torch.zeros_like(side[:, 0], dtype=torch.int64), 1).sum() for side in sides]
         return math.sqrt(float(variances[0] + variances[1]) / 2) / 3
 
@@ -192,14 +194,14 @@ class Admissible:
             self.query.domain,
             self.key.domain,
         )
-        if self.calipers.outcome is None:
+        if self.calipers.prognostic is None:
             return self._plan(*rows, width)
-        assert self.query.outcome is not None
-        assert self.key.outcome is not None
-        outcomes = OutcomeCaliper(self.query.outcome, self.key.outcome, self.outcome_threshold)
+        assert self.query.prognosis is not None
+        assert self.key.prognosis is not None
+        caliper = PrognosticCaliper(self.query.prognosis, self.key.prognosis, self.prognostic_threshold)
         if self.calipers.std is None and not self.multi_label:
-            return OutcomePlan(*rows, outcomes)
-        return FilteredPlan(self._plan(*rows, width), outcomes)
+            return PrognosticPlan(*rows, caliper)
+        return FilteredPlan(self._plan(*rows, width), caliper)
 
     def _plan(self, query_rows: Tensor, key_rows: Tensor, query_domain: Tensor, key_domain: Tensor, width: int) -> Plan:
         """Arrange the search by domains and propensities alone."""

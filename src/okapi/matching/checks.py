@@ -17,13 +17,13 @@ WIDEST, WIDEST_SINGLE = 1e150, 1e37  # of values in float64, and in less: distan
 class Side(NamedTuple):
     """The queries or the keys.
 
-    ``domain`` is (n,) int64 or (n, S) bool, ``propensity`` (n,) or (n, S), ``outcome`` (n, c) float64, ``exact`` (n,)
+    ``domain`` is (n,) int64 or (n, S) bool, ``propensity`` (n,) or (n, S), ``prognosis`` (n, c) float64, ``exact`` (n,)
     int64; all but the domain may be None.
     """
 
     domain: Tensor
     propensity: Tensor | None = None
-    outcome: Tensor | None = None
+    prognosis: Tensor | None = None
     exact: Tensor | None = None
 
     def to(self, device: torch.device) -> "Side":
@@ -113,14 +113,14 @@ def check_side(
     device: torch.device,
     domain: ArrayLike,
     propensity: ArrayLike | None,
-    outcome: ArrayLike | None,
+    prognosis: ArrayLike | None,
     exact: ArrayLike | None,
 ) -> Side:
     """Return what is known of the ``n`` queries or keys, checked; ``name`` is "query" or "key"."""
     return Side(
         check_domain(domain, f"{name}_domain", n, device),
         None if propensity is None else check_propensity(propensity, f"{name}_propensity", n, device),
-        None if outcome is None else check_outcome(outcome, f"{name}_outcome", n, device),
+        None if prognosis is None else check_prognosis(prognosis, f"{name}_prognosis", n, device),
         None if exact is None else _check_exact(exact, f"{name}_exact", n, device),
     )
 
@@ -153,9 +153,9 @@ def check_propensity(propensity: ArrayLike, name: str, n: int, device: torch.dev
     return scores
 
 
-def check_outcome(outcome: ArrayLike, name: str, n: int, device: torch.device | None = None) -> Tensor:
+def check_prognosis(prognosis: ArrayLike, name: str, n: int, device: torch.device | None = None) -> Tensor:
     """Return finite outcomes of shape (n, c), float64."""
-    values = _of_samples(outcome, name, n, "c", device).double()
+    values = _of_samples(prognosis, name, n, "c", device).double()
     _check_finite(values, name)
     return values[:, None] if values.ndim == 1 else values
 
@@ -170,7 +170,7 @@ def check_sides_agree(query: Side, key: Side) -> None:
             "query_domain and key_domain must be of one kind, "
             f"got shapes {tuple(query.domain.shape)} and {tuple(key.domain.shape)}"
         )
-    for name in ("propensity", "outcome", "exact"):
+    for name in ("propensity", "prognosis", "exact"):
         of_query, of_key = getattr(query, name), getattr(key, name)
         if (of_query is None) != (of_key is None):
             raise ValueError(f"query_{name} and key_{name} must be given together")

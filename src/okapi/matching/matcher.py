@@ -23,7 +23,7 @@ from okapi.matching.diagnostics.effect import Effect, effect
 from okapi.matching.diagnostics.precision import MatchPrecision, TargetKind, match_precision
 from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
 from okapi.matching.matches import Matches
-from okapi.matching.outcome_encoder import OutcomeEncoder
+from okapi.matching.prognosis_encoder import PrognosisEncoder
 from okapi.matching.propensity import Propensity, at_temperature, check_classifier, check_temperature
 from okapi.matching.samples import (
     NewMatches,
@@ -40,7 +40,7 @@ Array = NDArray[Any]
 ESTIMANDS = {"both": None, "att": (1, 0), "atc": (0, 1)}
 CENTRED_DISTANCES = ("euclidean", "cosine")
 _OF_CALIPER_NN = (
-    *("k", "fixed_caliper", "std_caliper", "caliper_scale", "caliper_sd", "two_way", "outcome_caliper", "direction"),
+    *("k", "fixed_caliper", "std_caliper", "caliper_scale", "caliper_sd", "two_way", "prognostic_caliper", "direction"),
     *("replace", "allow_fewer"),
 )
 
@@ -52,7 +52,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     ----------
     k : int, default=1
         Keys per query.
-    fixed_caliper, std_caliper, caliper_scale, caliper_sd, two_way, outcome_caliper, replace, order, allow_fewer
+    fixed_caliper, std_caliper, caliper_scale, caliper_sd, two_way, prognostic_caliper, replace, order, allow_fewer
         As in `caliper_nn`. ``caliper_sd="all"`` is the deviation of all samples fitted; propensities are in use where a
         caliper, the distance or the order needs them.
     temperature : float > 0, default=1.0
@@ -122,7 +122,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         exact: Sequence[Any] | None = None,
         estimand: str = "both",
         allow_fewer: bool = False,
-        outcome_caliper: float | Literal["auto"] | None = None,
+        prognostic_caliper: float | Literal["auto"] | None = None,
     ) -> None:
         self.k = k
         self.fixed_caliper = fixed_caliper
@@ -139,7 +139,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self.exact = exact
         self.estimand = estimand
         self.allow_fewer = allow_fewer
-        self.outcome_caliper = outcome_caliper
+        self.prognostic_caliper = prognostic_caliper
 
     def fit(
         self,
@@ -147,7 +147,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         domain: ArrayLike,
         *,
         propensity_scores: ArrayLike | None = None,
-        outcome: ArrayLike | Tensor | None = None,
+        prognosis: ArrayLike | Tensor | None = None,
     ) -> "CaliperMatcher":
         """Learn propensities and the scales of covariates and outcomes.
 
@@ -158,11 +158,11 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             The domain of each sample, or its several domain labels.
         propensity_scores : array of shape (n,) or (n, S), optional
             Given propensities, of the second of two domains or of each domain in sorted order; ``temperature`` applies.
-        outcome : array of shape (n,) or (n, C), optional
-            What is known or predicted of each sample's outcome, for ``outcome_caliper``. Numbers (n,) are compared in
-            their standard deviations. Of classes (n,), which are strings, booleans or categories, those of one are 0
-            apart and others √2. Columns (n, C), such as the probabilities of classes, are compared as they are, by
-            Euclidean distance. None may be missing.
+        prognosis : array of shape (n,) or (n, C), optional
+            A prognostic score: what is known or predicted of each sample's outcome, for ``prognostic_caliper``. Numbers
+            (n,) are compared in their standard deviations. Of classes (n,), which are strings, booleans or categories,
+            those of one are 0 apart and others √2. Columns (n, C), such as the probabilities of classes, are compared
+            as they are, by Euclidean distance. None may be missing. The outcome of `effect` itself is no such score.
         """
         self.check_settings()
         self._settings = self.get_params(deep=False)
@@ -173,10 +173,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         if self.estimand != "both" and len(self.domains_) != 2:
             raise ValueError(f"estimand={self.estimand!r} needs two domains, got {len(self.domains_)}")
         self.domain_ = domain_codes(domain, self.domains_, n)
-        self._encoder = None if self.outcome_caliper is None else OutcomeEncoder(outcome, n)
+        self._encoder = None if self.prognostic_caliper is None else PrognosisEncoder(prognosis, n)
         self._matches: Matches | None = None
         self._model: Propensity | None = None
-        self._samples = self._with_outcome(Samples(self.covariates_, self.domain_, exact, ids_of(X)), outcome)
+        self._samples = self._with_prognosis(Samples(self.covariates_, self.domain_, exact, ids_of(X)), prognosis)
         if propensity_scores is not None:
             self._samples = self._samples._replace(propensity=self._given_scores(propensity_scores, n))
         elif self.needs_propensity():
@@ -194,7 +194,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         domain: ArrayLike | None = None,
         *,
         propensity_scores: ArrayLike | None = None,
-        outcome: ArrayLike | Tensor | None = None,
+        prognosis: ArrayLike | Tensor | None = None,
     ) -> Matches:
         """Match the samples fitted among themselves, or new samples X as queries to the samples fitted as keys.
 
@@ -213,7 +213,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             raise ValueError("domain is needed with X")
         covariates, exact = self._columns(X, reset=False)
         codes = domain_codes(domain, self.domains_, len(covariates))
-        queries = self._with_outcome(Samples(covariates, codes, exact, ids_of(X)), outcome)
+        queries = self._with_prognosis(Samples(covariates, codes, exact, ids_of(X)), prognosis)
         queries = queries._replace(propensity=self._new_scores(covariates, propensity_scores))
         matches = self._match(self._to_vectors(queries), queries)
         return NewMatches(matches.query, matches.key, matches.distance, queries)
@@ -357,7 +357,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             sd=self.caliper_sd,
             two_way=self.two_way,
             direction=self.direction,
-            outcome=self.outcome_caliper,
+            prognostic=self.prognostic_caliper,
         )
 
     def needs_propensity(self) -> bool:
@@ -415,10 +415,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self._model = Propensity(self.propensity, temperature=self.temperature).fit(self.covariates_, self.domain_)
         self._samples = self._samples._replace(propensity=self._model.scores(self.covariates_))
 
-    def _with_outcome(self, samples: Samples, outcome: ArrayLike | Tensor | None) -> Samples:
+    def _with_prognosis(self, samples: Samples, prognosis: ArrayLike | Tensor | None) -> Samples:
         if self._encoder is None:
             return samples
-        return samples._replace(outcome=self._encoder.encode(outcome, len(samples.covariates)))
+        return samples._replace(prognosis=self._encoder.encode(prognosis, len(samples.covariates)))
 
     def _to_vectors(self, samples: Samples) -> Tensor:
         """Return vectors whose Euclidean distance is compared; `fit` comes first, so the means are of its samples."""
@@ -443,8 +443,8 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             key_domain=key.domain,
             query_propensity=query.propensity,
             key_propensity=key.propensity,
-            query_outcome=query.outcome,
-            key_outcome=key.outcome,
+            query_prognosis=query.prognosis,
+            key_prognosis=key.prognosis,
             query_exact=query.exact,
             key_exact=key.exact,
             order=self.order or ("largest" if self.needs_propensity() else "data"),

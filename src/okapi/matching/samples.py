@@ -29,7 +29,7 @@ class Samples(NamedTuple):
     exact: pd.DataFrame | None
     ids: Array | None
     propensity: Array | None = None
-    outcome: Tensor | None = None
+    prognosis: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def sides_of(queries: Samples, keys: Samples) -> tuple[Side, Side]:
         Side(
             torch.from_numpy(side.domain),
             None if side.propensity is None else to_tensor(side.propensity, "propensity_scores"),
-            side.outcome,
+            side.prognosis,
             code,
         )
         for side, code in zip((queries, keys), exact, strict=True)

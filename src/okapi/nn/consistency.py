@@ -63,7 +63,7 @@ class CrossDomainConsistency(nn.Module):
     matching : MatchingSettings
         How queries are matched.
     task : Task, optional
-        What the outcomes are, for `PrognosticMatchingSettings` with an ``outcome_caliper`` only.
+        What the outcomes are, for `PrognosticMatchingSettings` with an ``prognostic_caliper`` only.
     domains : int
         Number of domains.
     multi_label : bool
@@ -115,9 +115,9 @@ class CrossDomainConsistency(nn.Module):
             raise ValueError(f"queries must be 'momentum' or 'online', got {queries!r}")
         if bank < 1:
             raise ValueError(f"bank must be at least 1, got {bank}")
-        by_outcome = isinstance(matching, PrognosticMatchingSettings) and matching.outcome_caliper is not None
+        by_outcome = isinstance(matching, PrognosticMatchingSettings) and matching.prognostic_caliper is not None
         if by_outcome and (task is None or queries == "online"):
-            raise ValueError("outcome_caliper needs a task, which says what outcomes are, and momentum queries")
+            raise ValueError("prognostic_caliper needs a task, which says what outcomes are, and momentum queries")
         width, dtype = features or _width(encoder), _dtype(encoder)
         self.matching, self.queries, self.weight = matching, queries, as_schedule(weight)
         self.task = task if by_outcome else None
@@ -161,7 +161,7 @@ class CrossDomainConsistency(nn.Module):
             The domains of ``x`` where they are other samples than ``z``: for online queries in one direction, where
             each encoder needs to see its own pool only.
         outcome : tensor (n, C), optional
-            For ``outcome_caliper``: targets (classes as rows of 0 and 1) where known, elsewhere predictions of the
+            For ``prognostic_caliper``: targets (classes as rows of 0 and 1) where known, elsewhere predictions of the
             momentum model (probabilities, or numbers).
         known : tensor (n,), bool, optional
             Which outcomes are known.
@@ -308,7 +308,7 @@ class CrossDomainConsistency(nn.Module):
             for name, value, shape in (("outcome", outcome, (len(z), self.task.outputs)), ("known", known, (len(z),))):
                 if value is None or value.shape != shape:
                     got = "None" if value is None else tuple(value.shape)
-                    raise ValueError(f"{name} must be of shape {shape} for outcome_caliper, got {got}")
+                    raise ValueError(f"{name} must be of shape {shape} for prognostic_caliper, got {got}")
 
 
 def _everyone(rows: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def prepare(queries: Pool | int, keys: Pool, settings: MatchingSettings, kind: K
         return keys.first(queries), keys
     if not isinstance(settings, PrognosticMatchingSettings):
         return queries, keys
-    if settings.outcome_caliper is not None:
+    if settings.prognostic_caliper is not None:
         if kind == "classification" and settings.class_prior is not None:
             queries, keys = _aligned(queries, keys, settings.class_prior)
         elif kind == "regression":
@@ -103,9 +103,9 @@ def match_prepared(queries: Pool, keys: Pool, settings: MatchingSettings) -> Mat
         std_caliper=settings.std_caliper,
         caliper_scale=settings.caliper_scale,
         direction=settings.direction,
-        query_outcome=queries.outcome,
-        key_outcome=keys.outcome,
-        outcome_caliper=settings.outcome_caliper if isinstance(settings, PrognosticMatchingSettings) else None,
+        query_prognosis=queries.outcome,
+        key_prognosis=keys.outcome,
+        prognostic_caliper=settings.prognostic_caliper if isinstance(settings, PrognosticMatchingSettings) else None,
     )
 
 
@@ -128,7 +128,7 @@ def _scaled(queries: Pool, keys: Pool) -> tuple[Pool, Pool]:
 def _outcomes(queries: Pool, keys: Pool) -> tuple[Tensor, Tensor]:
     """Return the outcomes of both pools, and which are known."""
     if queries.outcome is None or queries.known is None or keys.outcome is None or keys.known is None:
-        raise ValueError("outcome and known are needed in both pools by outcome_caliper")
+        raise ValueError("outcome and known are needed in both pools by prognostic_caliper")
     return torch.cat([queries.outcome, keys.outcome]), torch.cat([queries.known, keys.known])
 
 

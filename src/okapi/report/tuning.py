@@ -18,7 +18,7 @@ _SHOWN = {  # settings and their headings, short enough for a terminal of 80 col
     "caliper_scale": "scale",
     "temperature": "temp.",
     "k": "k",
-    "outcome_caliper": "outcome",
+    "prognostic_caliper": "progn.",
 }
 _METRICS = {
     "retained": Column("retained", share),

@@ -21,7 +21,7 @@ STRATEGIES: dict[str, MatchingSettings] = {
     "fixed": replace(NEAREST, fixed_caliper=PAPER.matching.fixed_caliper),
     "std": replace(NEAREST, std_caliper=PAPER.matching.std_caliper),
     "paper": PAPER.matching,
-    "centred": PrognosticMatchingSettings(outcome_caliper=None),
+    "centred": PrognosticMatchingSettings(prognostic_caliper=None),
     "okapi_plus": PrognosticMatchingSettings(),
 }
 CALLED = {
@@ -82,4 +82,4 @@ def _held_out_scores(X: NDArray[Any], side: NDArray[np.int64]) -> Floats:
 
 
 def _needs_outcomes(settings: MatchingSettings) -> bool:
-    return isinstance(settings, PrognosticMatchingSettings) and settings.outcome_caliper is not None
+    return isinstance(settings, PrognosticMatchingSettings) and settings.prognostic_caliper is not None

@@ -19,7 +19,7 @@ def removed(
     matches: Matches,
     domains: Sequence[Any],
     exact: Sequence[Any] = (),
-    outcome_unit: str = "",
+    prognosis_unit: str = "",
 ) -> pd.DataFrame:
     """Return one row per rule in force: what is left after it, and its threshold in the scale's unit.
 
@@ -32,7 +32,7 @@ def removed(
         Names of the domains.
     exact : sequence
         Names of the columns whose codes must be equal within a pair.
-    outcome_unit : str
+    prognosis_unit : str
         What the prognostic caliper counts, in words.
 
     Returns
@@ -48,7 +48,7 @@ def removed(
         pairs = sum(admissible.plan(1, *stratum).count_pairs() for stratum in admissible.strata())
         return admissible, (len(admissible.query_rows), len(admissible.key_rows), pairs)
 
-    stage = replace(calipers, fixed=None, std=None, outcome=None)
+    stage = replace(calipers, fixed=None, std=None, prognostic=None)
     rows.append(("pairs across domains", "", *left(stage, equal=False)[1]))
     if calipers.fixed is not None:
         stage = replace(stage, fixed=calipers.fixed)
@@ -60,11 +60,11 @@ def removed(
         stage = replace(stage, std=calipers.std)
         admissible, counts = left(stage)
         rows.append((f"std-caliper {calipers.std:g}", _std_threshold(admissible, domains), *counts))
-    if calipers.outcome is not None:
+    if calipers.prognostic is not None:
         admissible, counts = left(calipers)
-        name = calipers.outcome if isinstance(calipers.outcome, str) else f"{calipers.outcome:g}"
-        threshold = f"distance of outcomes <= {admissible.outcome_threshold:.4g} ({outcome_unit})"
-        rows.append((f"outcome caliper {name}", threshold, *counts))
+        name = calipers.prognostic if isinstance(calipers.prognostic, str) else f"{calipers.prognostic:g}"
+        threshold = f"distance of prognoses <= {admissible.prognostic_threshold:.4g} ({prognosis_unit})"
+        rows.append((f"prognostic caliper {name}", threshold, *counts))
     n_keys = len(torch.unique(matches.key[matches.key >= 0]))
     rows.append((f"matched, k = {matches.k}", "", len(matches), n_keys, int((matches.key >= 0).sum())))
     return pd.DataFrame(rows, columns=["rule", "threshold", "queries", "keys", "pairs"])

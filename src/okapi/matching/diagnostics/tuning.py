@@ -25,8 +25,8 @@ from okapi.matching.propensity import Propensity
 Array: TypeAlias = NDArray[Any]
 Settings: TypeAlias = dict[str, Any]
 
-CALIPERS = ("fixed_caliper", "std_caliper", "outcome_caliper")
-SETTINGS = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "outcome_caliper")
+CALIPERS = ("fixed_caliper", "std_caliper", "prognostic_caliper")
+SETTINGS = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "prognostic_caliper")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +39,7 @@ class Tuning:
         One row per combination, the best first:
 
         - ``fixed_caliper``, ``std_caliper`` (NaN: none), ``temperature``, ``caliper_scale``, ``k`` and
-          ``outcome_caliper`` (NaN: none);
+          ``prognostic_caliper`` (NaN: none);
         - ``retained``, the share of queries that were matched, and ``matched_queries``, their number;
         - ``matched_keys``, the number of distinct keys, and ``key_share``, their share of all keys; ``ess_share``,
           the effective sample size of the keys as a share of all keys;
@@ -97,7 +97,7 @@ def settings_of(row: "pd.Series[Any]") -> Settings:
         "temperature": float(row.temperature),
         "caliper_scale": str(row.caliper_scale),
         "k": int(row.k),
-        "outcome_caliper": None if pd.isna(row.outcome_caliper) else float(row.outcome_caliper),
+        "prognostic_caliper": None if pd.isna(row.prognostic_caliper) else float(row.prognostic_caliper),
     }
 
 
@@ -110,10 +110,10 @@ def tune(
     temperature: Sequence[float] = (1.0, 2.0),
     caliper_scale: Sequence[str] = ("probability", "logit"),
     k: Sequence[int] = (1, 5),
-    outcome_caliper: Sequence[float | None] = (None,),
+    prognostic_caliper: Sequence[float | None] = (None,),
     matcher: CaliperMatcher | None = None,
     propensity_scores: ArrayLike | None = None,
-    outcome: ArrayLike | None = None,
+    prognosis: ArrayLike | None = None,
     n_jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuning:
@@ -125,9 +125,9 @@ def tune(
 
     Parameters
     ----------
-    X, domain, propensity_scores, outcome
+    X, domain, propensity_scores, prognosis
         As in `CaliperMatcher.fit`.
-    fixed_caliper, std_caliper, temperature, caliper_scale, k, outcome_caliper : sequence
+    fixed_caliper, std_caliper, temperature, caliper_scale, k, prognostic_caliper : sequence
         Values to try; None for no caliper.
     matcher : CaliperMatcher, optional
         Has all other settings; not changed.
@@ -153,7 +153,7 @@ def tune(
     (6, 4)
     >>> matcher = CaliperMatcher(**tuning.best).fit(x, site)
     """
-    values = fixed_caliper, std_caliper, temperature, caliper_scale, k, outcome_caliper
+    values = fixed_caliper, std_caliper, temperature, caliper_scale, k, prognostic_caliper
     grid = dict(zip(SETTINGS, values, strict=True))
     check_grid(grid)
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
@@ -167,7 +167,7 @@ def tune(
 
     rows: list[dict[str, float]] = [{} for _ in matchers]
     tasks = (
-        delayed(_run)(number, one, X, domain, scores.get(combinations[number]["temperature"]), outcome)
+        delayed(_run)(number, one, X, domain, scores.get(combinations[number]["temperature"]), prognosis)
         for number, one in enumerate(matchers)
     )
     results = Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_leave_interrupts_alone)(tasks)
@@ -206,7 +206,7 @@ def _combinations(grid: dict[str, Sequence[Any]], base: CaliperMatcher) -> list[
             settings["temperature"] if one.needs_propensity() else None,
             settings["caliper_scale"] if one.std_caliper is not None or one.distance == "propensity" else None,
             settings["k"],
-            settings["outcome_caliper"],
+            settings["prognostic_caliper"],
         )
         distinct.setdefault(meaning, settings)
     return list(distinct.values())
@@ -236,10 +236,10 @@ def _scores(
 
 
 def _run(
-    number: int, matcher: CaliperMatcher, X: Any, domain: ArrayLike, scores: Any, outcome: Any
+    number: int, matcher: CaliperMatcher, X: Any, domain: ArrayLike, scores: Any, prognosis: Any
 ) -> tuple[int, dict[str, float]]:
     """Match once; return the number of the run and its metrics."""
-    matcher = clone(matcher).fit(X, domain, propensity_scores=scores, outcome=outcome)
+    matcher = clone(matcher).fit(X, domain, propensity_scores=scores, prognosis=prognosis)
     matches = matcher.match()
     metrics = matcher.balance(matches, max_pairs=0).summary()
     n_samples = len(matcher.domain_)

@@ -23,7 +23,7 @@ domains.py    plan without a std-caliper
 windows.py    plan of the std-caliper between two domains
 scores.py     plan of the std-caliper between any number of domains
 multi_label.py plan of multi-label domains
-outcomes.py   the prognostic caliper: a plan of its own, or a filter of another
+prognosis.py  the prognostic caliper: a plan of its own, or a filter of another
 ============= =======================================================================================================
 """
 

@@ -51,23 +51,23 @@ def test_equals_brute_force(seed, n, m, k, kind, caliper, fixed, std):
     outcome, new_outcome = outcomes(rng, n, kind), outcomes(rng, m, kind)
     if kind == "classes":
         outcome[:3] = CLASSES
-    calipers = {"k": k, "fixed_caliper": fixed, "std_caliper": std, "outcome_caliper": caliper}
-    matcher = CaliperMatcher(**calipers).fit(x, domain, propensity_scores=scores, outcome=outcome)
-    fitted = {"key_domain": domain, "key_propensity": scores, "key_outcome": as_compared(outcome, outcome)}
+    calipers = {"k": k, "fixed_caliper": fixed, "std_caliper": std, "prognostic_caliper": caliper}
+    matcher = CaliperMatcher(**calipers).fit(x, domain, propensity_scores=scores, prognosis=outcome)
+    fitted = {"key_domain": domain, "key_propensity": scores, "key_prognosis": as_compared(outcome, outcome)}
     for queries, their_domain, their_scores, theirs in (
         (x, domain, scores, outcome),
         (new, new_domain, new_scores, new_outcome),
     ):
         if not len(queries):
             continue
-        given_ = {"propensity_scores": their_scores, "outcome": theirs}
+        given_ = {"propensity_scores": their_scores, "prognosis": theirs}
         matches = matcher.match() if queries is x else matcher.match(queries, their_domain, **given_)
         expected = brute_force(
             queries,
             x,
             query_domain=their_domain,
             query_propensity=their_scores,
-            query_outcome=as_compared(theirs, outcome),
+            query_prognosis=as_compared(theirs, outcome),
             **fitted,
             **calipers,
         )
@@ -85,7 +85,7 @@ def patients():
 def test_the_unit_of_numbers_does_not_matter(patients):
     x, site, outcome = patients
     found = [
-        CaliperMatcher(outcome_caliper=0.3).fit(x, site, outcome=y).match()
+        CaliperMatcher(prognostic_caliper=0.3).fit(x, site, prognosis=y).match()
         for y in (outcome, 1000 * outcome + 7, torch.from_numpy(outcome), pd.Series(outcome))
     ]
     for matches in found[1:]:
@@ -100,7 +100,7 @@ def test_classes_within_a_caliper_below_their_distance_are_an_exact_match(patien
     frame.columns = frame.columns.astype(str)
     exact = CaliperMatcher(k=2, exact=["ward"]).fit(frame, site).match()
     for outcome in (ward, pd.Categorical(ward), ward.astype(object)):
-        matches = CaliperMatcher(k=2, outcome_caliper=1.0).fit(x, site, outcome=outcome).match()
+        matches = CaliperMatcher(k=2, prognostic_caliper=1.0).fit(x, site, prognosis=outcome).match()
         assert torch.equal(matches.query, exact.query)
         assert torch.equal(matches.key, exact.key)
 
@@ -108,10 +108,15 @@ def test_classes_within_a_caliper_below_their_distance_are_an_exact_match(patien
 def test_removed_names_the_caliper_and_balance_before_is_that_without_it(patients):
     x, site, outcome = patients
     plain = CaliperMatcher(std_caliper=0.5).fit(x, site)
-    matcher = clone(CaliperMatcher(std_caliper=0.5, outcome_caliper=0.2)).fit(x, site, outcome=outcome)
+    matcher = clone(CaliperMatcher(std_caliper=0.5, prognostic_caliper=0.2)).fit(x, site, prognosis=outcome)
     table = matcher.removed()
-    assert table.rule.tolist() == ["pairs across domains", "std-caliper 0.5", "outcome caliper 0.2", "matched, k = 1"]
-    assert table.threshold[2] == "distance of outcomes <= 0.2 (standard deviations)"
+    assert table.rule.tolist() == [
+        "pairs across domains",
+        "std-caliper 0.5",
+        "prognostic caliper 0.2",
+        "matched, k = 1",
+    ]
+    assert table.threshold[2] == "distance of prognoses <= 0.2 (standard deviations)"
     pd.testing.assert_frame_equal(table.head(2), plain.removed().head(2))
     spread = outcome.std(ddof=1)
     apart = np.abs(outcome[matcher.match().query] - outcome[matcher.match().key[:, 0]])
@@ -131,7 +136,11 @@ def test_precision_is_that_of_the_matches(patients):
     assert found.overall == expected.overall
     assert found.table.query_domain.tolist() == ["a", "b"]
     assert found.value < found.chance
-    tight = CaliperMatcher(k=3, outcome_caliper=0.1).fit(x, site, outcome=outcome).precision(outcome, kind="regression")
+    tight = (
+        CaliperMatcher(k=3, prognostic_caliper=0.1)
+        .fit(x, site, prognosis=outcome)
+        .precision(outcome, kind="regression")
+    )
     assert tight.table.difference.max() <= 0.1 * outcome.std(ddof=1)
 
     new = matcher.match(x[:7] + 0.01, np.repeat("a", 7))
@@ -144,25 +153,25 @@ def test_precision_is_that_of_the_matches(patients):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"outcome": np.full(119, 1.0)}, r"outcome must have shape \(120,\) or \(120, c\), got \(119,\)"),
-        ({"outcome": np.full(119, "x")}, r"outcome must have shape \(120,\) or \(120, C\), got \(119,\)"),
-        ({"outcome": np.append(np.zeros(119), np.nan)}, "outcome must be finite, row 119 holds NaN or infinity"),
-        ({"outcome": np.array(["x", None] * 60, dtype=object)}, "outcome is missing in row 1"),
+        ({"prognosis": np.full(119, 1.0)}, r"prognosis must have shape \(120,\) or \(120, c\), got \(119,\)"),
+        ({"prognosis": np.full(119, "x")}, r"prognosis must have shape \(120,\) or \(120, C\), got \(119,\)"),
+        ({"prognosis": np.append(np.zeros(119), np.nan)}, "prognosis must be finite, row 119 holds NaN or infinity"),
+        ({"prognosis": np.array(["x", None] * 60, dtype=object)}, "prognosis is missing in row 1"),
     ],
 )
 def test_bad_outcomes_are_named(patients, change, message):
     x, site, _ = patients
     with pytest.raises(ValueError, match=message):
-        CaliperMatcher(outcome_caliper=0.5).fit(x, site, **change)
+        CaliperMatcher(prognostic_caliper=0.5).fit(x, site, **change)
 
 
 def test_outcomes_of_new_samples_are_of_the_kind_fitted(patients):
     x, site, outcome = patients
-    numbers = CaliperMatcher(outcome_caliper=0.5).fit(x, site, outcome=outcome)
-    with pytest.raises(ValueError, match="outcome is needed by outcome_caliper, got None"):
+    numbers = CaliperMatcher(prognostic_caliper=0.5).fit(x, site, prognosis=outcome)
+    with pytest.raises(ValueError, match="prognosis is needed by prognostic_caliper, got None"):
         numbers.match(x, site)
-    with pytest.raises(ValueError, match=r"outcome must be numbers of shape \(120,\), as in fit, got"):
-        numbers.match(x, site, outcome=np.zeros((120, 2)))
-    classes = CaliperMatcher(outcome_caliper=0.5).fit(x, site, outcome=np.where(outcome > 0, "high", "low"))
-    with pytest.raises(ValueError, match="outcome holds 'none' in row 0, which was not there in fit"):
-        classes.match(x, site, outcome=np.repeat("none", 120))
+    with pytest.raises(ValueError, match=r"prognosis must be numbers of shape \(120,\), as in fit, got"):
+        numbers.match(x, site, prognosis=np.zeros((120, 2)))
+    classes = CaliperMatcher(prognostic_caliper=0.5).fit(x, site, prognosis=np.where(outcome > 0, "high", "low"))
+    with pytest.raises(ValueError, match="prognosis holds 'none' in row 0, which was not there in fit"):
+        classes.match(x, site, prognosis=np.repeat("none", 120))

@@ -16,7 +16,7 @@ FEW_DOMAINS = 16  # up to here keys lie by domain first: a block skips its own
 BOXES = 1 << 22  # sides of boxes that are compared at a time
 
 
-class OutcomeCaliper:
+class PrognosticCaliper:
     """A pair is admissible only if its outcomes are no further apart than a limit, by Euclidean distance.
 
     Parameters
@@ -34,12 +34,12 @@ class OutcomeCaliper:
         apart = (self.query[query] - self.key[key]).square_().sum(-1).sqrt_()
         return apart <= self.limit
 
-    def ordered(self, query_order: Tensor, key_order: Tensor) -> "OrderedOutcomes":
+    def ordered(self, query_order: Tensor, key_order: Tensor) -> "OrderedPrognoses":
         """Return what excludes pairs in these orders of the rows."""
-        return OrderedOutcomes(self.query[query_order], self.key[key_order], self.limit)
+        return OrderedPrognoses(self.query[query_order], self.key[key_order], self.limit)
 
 
-class OrderedOutcomes:
+class OrderedPrognoses:
     """Outcomes in the order of a search, which exclude pairs in float32.
 
     They are kept times so large a power of two that half of what a squared distance exceeds its limit by, if that is
@@ -74,11 +74,11 @@ class OrderedOutcomes:
 class FilteredPlan(Plan):
     """Another plan with a prognostic caliper: its windows narrow the search, outcomes leave out pairs within them."""
 
-    def __init__(self, plan: Plan, caliper: OutcomeCaliper) -> None:
+    def __init__(self, plan: Plan, caliper: PrognosticCaliper) -> None:
         self.plan, self.caliper = plan, caliper
         self.query_order, self.key_order = plan.query_order, plan.key_order
         self.blocks = [replace(block, mixed=None) for block in plan.blocks]
-        self.outcomes = caliper.ordered(plan.query_order, plan.key_order)
+        self.prognoses = caliper.ordered(plan.query_order, plan.key_order)
 
     def strips(self, block: Block) -> Iterator[list[Tile]]:
         """See `Plan`."""
@@ -87,15 +87,15 @@ class FilteredPlan(Plan):
     def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """See `Plan`."""
         self.plan.exclude_(scores, rows, keys)
-        self.outcomes.exclude_(scores, rows, keys)
+        self.prognoses.exclude_(scores, rows, keys)
 
     def admits(self, rows: Tensor, keys: Tensor) -> Tensor:
         """See `Plan`."""
-        outcomes = self.caliper.admits(self.query_order[rows], self.key_order[keys])
-        return self.plan.admits(rows, keys) & outcomes
+        near = self.caliper.admits(self.query_order[rows], self.key_order[keys])
+        return self.plan.admits(rows, keys) & near
 
 
-class OutcomePlan(Plan):
+class PrognosticPlan(Plan):
     """A prognostic caliper and no std-caliper: a pair is admissible iff domains differ and outcomes are near.
 
     Queries and keys lie in order of their outcomes: one number by itself, several by the greatest and how great it is.
@@ -106,7 +106,7 @@ class OutcomePlan(Plan):
     ----------
     query_rows, key_rows : Tensor of shape (n,), int64
     query_domain, key_domain : Tensor, int64, of all samples
-    caliper : OutcomeCaliper
+    caliper : PrognosticCaliper
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class OutcomePlan(Plan):
         key_rows: Tensor,
         query_domain: Tensor,
         key_domain: Tensor,
-        caliper: OutcomeCaliper,
+        caliper: PrognosticCaliper,
     ) -> None:
         self.caliper = caliper
         domains = torch.cat([query_domain[query_rows], key_domain[key_rows]]).unique()
@@ -129,24 +129,24 @@ class OutcomePlan(Plan):
         groups = (_first(self.key_domain, chunks) if self.by_domain else torch.zeros(len(chunks))).tolist()
         spans = (tuple(_spans(chunks, groups, kept)) for kept in near)
         self.blocks = [Block(block, its) for block, its in zip(rows, spans, strict=True)]
-        self.outcomes = caliper.ordered(self.query_order, self.key_order)
+        self.prognoses = caliper.ordered(self.query_order, self.key_order)
 
-    def _ordered(self, rows: Tensor, outcome: Tensor, domain: Tensor) -> Tensor:
+    def _ordered(self, rows: Tensor, prognosis: Tensor, domain: Tensor) -> Tensor:
         """Return rows in order of their outcomes, within their domain where there are few."""
-        values, largest = outcome[rows].max(1)
+        values, largest = prognosis[rows].max(1)
         order = values.argsort(stable=True)
         order = order[largest[order].argsort(stable=True)]
         if self.by_domain:
             order = order[domain[rows[order]].argsort(stable=True)]
         return rows[order]
 
-    def _pieces(self, outcome: Tensor, order: Tensor, domain: Tensor, size: int) -> list[slice]:
+    def _pieces(self, prognosis: Tensor, order: Tensor, domain: Tensor, size: int) -> list[slice]:
         """Cut an order where a domain ends, if it lies by domain, and where another outcome becomes the greatest."""
-        label = outcome[order].argmax(1)
+        label = prognosis[order].argmax(1)
         if self.by_domain:
-            label = label + outcome.shape[1] * domain
+            label = label + prognosis.shape[1] * domain
         groups, counts = torch.unique_consecutive(label, return_counts=True)
-        domains = (groups // outcome.shape[1] if self.by_domain else torch.zeros_like(groups)).tolist()
+        domains = (groups // prognosis.shape[1] if self.by_domain else torch.zeros_like(groups)).tolist()
         pieces, start, stop = [], 0, 0
         for number, count in enumerate(counts.tolist()):
             stop += count
@@ -175,7 +175,7 @@ class OutcomePlan(Plan):
 
     def exclude_(self, scores: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> None:
         """See `Plan`."""
-        self.outcomes.exclude_(scores, rows, keys)
+        self.prognoses.exclude_(scores, rows, keys)
         if not self.by_domain:
             scores.masked_fill_(self.query_domain[rows, None] == self.key_domain[keys], torch.inf)
 
@@ -184,13 +184,13 @@ class OutcomePlan(Plan):
         return self.caliper.admits(self.query_order[rows], self.key_order[keys])
 
 
-def _boxes(outcome: Tensor, order: Tensor, pieces: list[slice]) -> tuple[Tensor, Tensor]:
+def _boxes(prognosis: Tensor, order: Tensor, pieces: list[slice]) -> tuple[Tensor, Tensor]:
     """Return the smallest and the greatest outcomes (p, c) of the rows of each piece."""
     sizes = torch.tensor([piece.stop - piece.start for piece in pieces], device=order.device)
     number = torch.arange(len(pieces), device=order.device).repeat_interleave(sizes)
-    index = number[:, None].expand(-1, outcome.shape[1])
-    empty = outcome.new_zeros(len(pieces), outcome.shape[1])
-    values = outcome[order]
+    index = number[:, None].expand(-1, prognosis.shape[1])
+    empty = prognosis.new_zeros(len(pieces), prognosis.shape[1])
+    values = prognosis[order]
     low = empty.scatter_reduce(0, index, values, "amin", include_self=False)
     return low, empty.scatter_reduce(0, index, values, "amax", include_self=False)
 

@@ -9,7 +9,7 @@ from tests.matching.oracle import brute_force
 from tests.matching.test_caliper_nn import KINDS, TYPES, assert_same, in_types, make_problem, settings, small_blocks
 
 from okapi.matching import caliper_nn
-from okapi.matching.search.outcomes import OutcomePlan
+from okapi.matching.search.prognosis import PrognosticPlan
 
 OUTCOMES = ("labels", "probabilities", "numbers", "several numbers", "far from zero")
 
@@ -46,9 +46,9 @@ def test_equals_brute_force(
     rng = np.random.default_rng(seed)
     queries, keys, given_domains = make_problem(rng, n, m, width, kind, n_domains=max(domains, 4), ties=bool(seed % 2))
     arguments |= {
-        "query_outcome": outcomes(rng, n, outcome),
-        "key_outcome": outcomes(rng, m, outcome),
-        "outcome_caliper": caliper,
+        "query_prognosis": outcomes(rng, n, outcome),
+        "key_prognosis": outcomes(rng, m, outcome),
+        "prognostic_caliper": caliper,
     }
     queries, keys, arguments = in_types(types, queries, keys, given_domains | arguments)
     with small_blocks(block, piece, tile_flops):
@@ -64,14 +64,14 @@ def test_blocks_are_searched_among_near_outcomes_only():
     sharp = [0.98 * outcomes(rng, rows, "labels", classes) + 0.002 for rows in (n, m)]
     built = []
 
-    class Kept(OutcomePlan):
+    class Kept(PrognosticPlan):
         def __init__(self, *args):
             super().__init__(*args)
             built.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("okapi.matching.calipers.OutcomePlan", Kept)
-        caliper_nn(queries, keys, **domains, query_outcome=sharp[0], key_outcome=sharp[1], outcome_caliper=0.5)
+        patch.setattr("okapi.matching.calipers.PrognosticPlan", Kept)
+        caliper_nn(queries, keys, **domains, query_prognosis=sharp[0], key_prognosis=sharp[1], prognostic_caliper=0.5)
     (plan,) = built
     searched = sum(
         (block.rows.stop - block.rows.start) * sum(span.stop - span.start for span in block.spans)
@@ -87,12 +87,12 @@ def test_pairs_on_the_edge_of_the_caliper_are_admissible():
         both = {
             "query_domain": domain,
             "key_domain": domain,
-            "query_outcome": [0.0, apart],
-            "key_outcome": [0.0, apart],
+            "query_prognosis": [0.0, apart],
+            "key_prognosis": [0.0, apart],
         }
         both = {name: np.asarray(value) for name, value in both.items()}
-        assert len(caliper_nn(x, x, **both, outcome_caliper=apart)) == 2
-        assert len(caliper_nn(x, x, **both, outcome_caliper=np.nextafter(apart, 0))) == 0
+        assert len(caliper_nn(x, x, **both, prognostic_caliper=apart)) == 2
+        assert len(caliper_nn(x, x, **both, prognostic_caliper=np.nextafter(apart, 0))) == 0
 
 
 def test_bad_outcomes_are_refused_by_name():
@@ -100,16 +100,16 @@ def test_bad_outcomes_are_refused_by_name():
     good = np.array([0.0, 1.0, 2.0])
 
     def match(query, key, caliper=0.5):
-        sides = {"query_domain": domain, "key_domain": domain, "query_outcome": query, "key_outcome": key}
-        return caliper_nn(x, x, **sides, outcome_caliper=caliper)
+        sides = {"query_domain": domain, "key_domain": domain, "query_prognosis": query, "key_prognosis": key}
+        return caliper_nn(x, x, **sides, prognostic_caliper=caliper)
 
     for arguments, words in [
-        ((None, good), "query_outcome is needed by outcome_caliper, got None"),
-        ((good, good[:2]), r"key_outcome must have shape \(3,\) or \(3, c\), got \(2,\)"),
-        ((good, np.eye(3)), "query_outcome and key_outcome must have the same width, got 1 and 3"),
-        ((np.array([0, np.nan, 1]), good), "query_outcome must be finite, row 1 holds NaN or infinity"),
-        ((good, good, -0.1), r"outcome_caliper must be a number of at least 0, got -0\.1"),
-        ((good, good, float("nan")), "outcome_caliper must be a number of at least 0, got nan"),
+        ((None, good), "query_prognosis is needed by prognostic_caliper, got None"),
+        ((good, good[:2]), r"key_prognosis must have shape \(3,\) or \(3, c\), got \(2,\)"),
+        ((good, np.eye(3)), "query_prognosis and key_prognosis must have the same width, got 1 and 3"),
+        ((np.array([0, np.nan, 1]), good), "query_prognosis must be finite, row 1 holds NaN or infinity"),
+        ((good, good, -0.1), r"prognostic_caliper must be a number of at least 0, got -0\.1"),
+        ((good, good, float("nan")), "prognostic_caliper must be a number of at least 0, got nan"),
     ]:
         with pytest.raises(ValueError, match=words):
             match(*arguments)
@@ -126,9 +126,9 @@ def test_an_automatic_caliper_is_a_third_of_the_deviation_of_admissible_outcomes
     variances = [outcome[rows][inside[rows]].var(axis=0, ddof=1).sum() for rows in (queries, slice(None))]
     sides = {"query_domain": domain[queries], "key_domain": domain}
     sides |= {"query_propensity": score[queries], "key_propensity": score}
-    sides |= {"query_outcome": outcome[queries], "key_outcome": outcome}
+    sides |= {"query_prognosis": outcome[queries], "key_prognosis": outcome}
     found, wanted = (
-        caliper_nn(vectors[queries], vectors, k=2, fixed_caliper=fixed, outcome_caliper=caliper, **sides)
+        caliper_nn(vectors[queries], vectors, k=2, fixed_caliper=fixed, prognostic_caliper=caliper, **sides)
         for caliper in ("auto", np.sqrt(sum(variances) / 2) / 3)
     )
     assert 0 < len(found.query) < 50
@@ -137,5 +137,5 @@ def test_an_automatic_caliper_is_a_third_of_the_deviation_of_admissible_outcomes
 
 
 def test_a_word_other_than_auto_is_no_caliper():
-    with pytest.raises(ValueError, match="outcome_caliper must be a number of at least 0 or 'auto', got 'wide'"):
-        caliper_nn(np.ones((2, 1)), np.ones((2, 1)), query_domain=[0, 1], key_domain=[0, 1], outcome_caliper="wide")
+    with pytest.raises(ValueError, match="prognostic_caliper must be a number of at least 0 or 'auto', got 'wide'"):
+        caliper_nn(np.ones((2, 1)), np.ones((2, 1)), query_domain=[0, 1], key_domain=[0, 1], prognostic_caliper="wide")
