@@ -27,6 +27,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/pacs_matching.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/startup.py
 
 # DATA is the folder of the raw files that benchmarks/prepare_data.py names. Stopped, it goes on where it was.
 study: $(INSTALLED)

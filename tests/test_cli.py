@@ -35,17 +35,41 @@ def test_every_example_of_the_help_parses(command, capsys):
     assert all(len(line) <= 120 for line in text.partition("keys of")[0].splitlines())
 
 
-def test_help_loads_nothing_that_takes_long():
-    program = (
-        "import sys, okapi.cli\n"
-        "try:\n    okapi.cli.main(sys.argv[1:])\n"
-        "finally:\n    print({'torch', 'pandas', 'matplotlib', 'sklearn', 'numpy', 'rich'} & {*sys.modules})"
+HEAVY = {"torch", "numpy", "pandas", "sklearn", "scipy", "matplotlib", "transformers"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["--help"], 0, "diagnose"),
+        (["match", "--help"], 0, "--std-caliper"),
+        (
+            ["train", "wrong.yaml", "--out", "run"],
+            2,
+            "training.stepz is no key of the config; did you mean training.steps?",
+        ),
+        (["benchmark", "wrong.yaml", "--out", "run"], 2, "training.stepz is no key"),
+        (["config", "training.steps"], 0, "training.steps: a whole number"),
+    ],
+)
+def test_help_and_typos_load_nothing_that_takes_long(words, code, expected, tmp_path):
+    (tmp_path / "wrong.yaml").write_text(
+        "data: {name: sites}\nmodel: {name: mlp}\nalgorithm: {name: erm}\ntraining: {stepz: 5}\n"
     )
-    for words, expected in (["--help"], "diagnose"), (["match", "--help"], "--std-caliper"):
-        command = [sys.executable, "-c", program, *words]
-        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert expected in out
-        assert out.splitlines()[-1] == "set()"
+    loaded = f"print('heavy:', sorted({HEAVY} & {{*sys.modules}}))"
+    program = (
+        f"import sys, atexit, okapi.cli\natexit.register(lambda: {loaded})\nsys.exit(okapi.cli.main(sys.argv[1:]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == code
+    assert expected in done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+    assert not (tmp_path / "run").exists()
+
+
+def test_importing_okapi_loads_nothing_that_takes_long():
+    program = f"import sys, okapi; assert not {HEAVY} & {{*sys.modules}}"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_help_answers_at_once():
