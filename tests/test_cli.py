@@ -48,7 +48,6 @@ HEAVY = {"torch", "numpy", "pandas", "sklearn", "scipy", "matplotlib", "transfor
             2,
             "training.stepz is no key of the config; did you mean training.steps?",
         ),
-        (["benchmark", "wrong.yaml", "--out", "run"], 2, "training.stepz is no key"),
         (["config", "training.steps"], 0, "training.steps: a whole number"),
     ],
 )
