@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Examples
     --------
     >>> main(["config", "training.steps"])
-    training.steps: a whole number, must be given
+    training.steps: a whole number from 1 to 1,000,000,000, must be given
         Optimiser steps of the whole run.
     0
     """

@@ -22,7 +22,7 @@ print(code, *heavy)
     ("words", "message"),
     [
         (["--training.stesp", "4"], "--training.stesp is no key of the config; did you mean training.steps?"),
-        (["--model.width", "wide"], "--model.width must be a whole number, got 'wide'"),
+        (["--model.width", "wide"], "--model.width must be a whole number from 1 to 65,536, got 'wide'"),
     ],
 )
 def test_a_wrong_config_is_answered_before_torch_is_imported(words, message, tmp_path):
@@ -39,7 +39,11 @@ def test_every_key_is_explained():
     assert len({(key.key, key.of) for key in keys}) == len(keys)
     assert {key.key for key in explain("training")} == {f"training.{field.name}" for field in fields(TrainingSettings)}
     hidden = explain("model.mlp.hidden")[0]
-    assert (hidden.key, hidden.of, hidden.type) == ("model.hidden", "mlp", "a list, each a whole number")
+    assert (hidden.key, hidden.of, hidden.type) == (
+        "model.hidden",
+        "mlp",
+        "a list, each a whole number from 1 to 65,536",
+    )
     assert tuple(hidden.default.strip("[]").split(", ")) == tuple(map(str, MLPSettings().hidden))
     assert {key.of for key in explain("algorithm.matching.k")} == {"okapi", "okapi_plus", "offline_okapi"}
     assert explain("training.step") == []
@@ -65,7 +69,7 @@ def test_okapi_config_lists_the_keys_it_is_asked_for(capsys):
         "If algorithm.name is erm: Empirical risk minimisation has nothing to set.\n\n"
         "If algorithm.name is okapi: The paper's method; the defaults are its PovertyMap experiment, which\n"
         "PAPER pins.\n"
-        "algorithm.matching.k: a whole number, default 5\n    Keys per query.\n\n"
+        "algorithm.matching.k: a whole number from 1 to 1,000,000,000, default 5\n    Keys per query.\n\n"
         "If data.name is poverty: PovertyMap of WILDS 2.0.\n"
         "data.fold: one of A, B, C, D, E, default A\n    Which countries are ood_val and ood_test.\n"
     )

@@ -85,7 +85,7 @@ def test_errors_name_the_file_that_has_the_key(tmp_path):
         piece=BASE.replace("{steps: 10", "{stepz: 10"),
     )
     rejected(
-        r"^\S*/piece\.yaml: training\.steps must be a whole number, got 'few'",
+        r"^\S*/piece\.yaml: training\.steps must be a whole number from 1 to 1,000,000,000, got 'few'",
         mine=mine,
         piece=BASE.replace("steps: 10", "steps: few"),
     )
@@ -93,11 +93,15 @@ def test_errors_name_the_file_that_has_the_key(tmp_path):
     rejected(r"^\S*/mine\.yaml: seed must be a whole number", mine="include: piece.yaml\nseed: -1", piece=BASE)
     rejected(r"^\S*/piece\.yaml: algorithm\.name must be one of", mine=mine, piece=BASE.replace("okapi", "okapy"))
     rejected(
-        r"^\S*/mine\.yaml: training\.steps is missing; it must be a whole number; give it there or by --training.steps",
+        r"^\S*/mine\.yaml: training\.steps is missing; it must be a whole number .*; give it .* by --training.steps",
         mine=mine,
         piece=BASE.replace("steps: 10, ", ""),
     )
-    rejected(r"^\S*/piece\.yaml: model must be keys and values, got 3", mine=f"{mine}\nmodel: {{}}", piece="model: 3")
+    rejected(
+        r"^\S*/piece\.yaml: model must be keys and values, got 3",
+        mine=f"{mine}\nmodel: {{}}\ndata: {{name: sites}}",
+        piece="model: 3",
+    )
     rejected(
         r"^\S*/piece\.yaml: algorithm\.matching is no key of the config; known are none",
         mine=mine,
@@ -121,7 +125,7 @@ REJECTED = {
     "include: [base.yaml]": r"mine\.yaml: include must be the path of a file, got \['base\.yaml'\]",
     "include: {file: base.yaml}": r"mine\.yaml: include must be the path of a file, got \{",
     "include: 3": r"mine\.yaml: include must be the path of a file, got 3",
-    "include:": r"mine\.yaml: include must be the path of a file, got None",
+    "include:": r"mine\.yaml: include must be the path of a file, got null",
     "include: ''": r"mine\.yaml: include must be the path of a file, got ''",
     "include: /base.yaml": r"mine\.yaml: include must be a path from the file that includes it, got '/base\.yaml'",
 }

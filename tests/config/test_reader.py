@@ -31,7 +31,7 @@ def test_a_file_and_overrides_become_typed_settings(tmp_path):
     ]
     config = read_config(path, overrides)
     assert config.training == TrainingSettings(
-        steps=30, learning_rate=1e-3, trackers=["tensorboard"], wandb_project="007"
+        steps=30, learning_rate=1e-3, trackers=("tensorboard",), wandb_project="007"
     )
     assert config.model.hidden == (8, 4)
     assert (config.algorithm.bank, config.algorithm.matching.std_caliper, config.seed) == (64, None, 3)
@@ -59,10 +59,18 @@ REJECTED = [
     ({}, [("training.stepz", "5")], r"^--training\.stepz is no key .*; did you mean training\.steps\?"),
     ({}, [("model.width", "5")], r"^--model\.width is no key of the config; known are hidden, out_features, dropout"),
     ({}, [("algorithm.matching.fixed_calliper", "1")], "did you mean algorithm.matching.fixed_caliper"),
-    ({"training": {"steps": "many"}}, [], r"c\.yaml: training\.steps must be a whole number, got 'many'"),
-    ({}, [("training.steps", "1.5")], r"^--training\.steps must be a whole number, got 1\.5"),
-    ({}, [("training.steps", "true")], r"^--training\.steps must be a whole number, got True"),
-    ({}, [("training.clip", "none")], r"^--training\.clip must be a number or null, got 'none'"),
+    (
+        {"training": {"steps": "many"}},
+        [],
+        r"c\.yaml: training\.steps must be a whole number from 1 to .*, got 'many'",
+    ),
+    ({}, [("training.steps", "1.5")], r"^--training\.steps must be a whole number from 1 to .*, got 1\.5"),
+    ({}, [("training.steps", "true")], r"^--training\.steps must be a whole number from 1 to .*, got True"),
+    (
+        {},
+        [("training.clip", "none")],
+        r"^--training\.clip must be a number of more than 0 .* or null, got 'none'",
+    ),
     (
         {},
         [("training.trackers", "wandb")],
@@ -70,12 +78,20 @@ REJECTED = [
     ),
     ({}, [("training.trackers", "[tb]")], r"^--training\.trackers must be a list, each one of tensorboard, wandb, got"),
     ({}, [("training.precision", "fp8")], r"^--training\.precision must be one of fp32, bf16, fp16, got 'fp8'"),
-    ({}, [("training.steps", "0")], r"^--training\.steps must be at least 1, got 0"),
+    ({}, [("training.steps", "0")], r"^--training\.steps must be a whole number from 1 to .*, got 0"),
     ({}, [("training.steps", "")], r"training\.steps is missing; it must be a whole number"),
-    ({"training": {"steps": 5, "warm_up": 3}}, [], r"c\.yaml: training\.warm_up must be a share of the steps"),
-    ({}, [("training.learning_rate", "-1")], r"^--training\.learning_rate must be a positive number, got -1"),
+    (
+        {"training": {"steps": 5, "warm_up": 3}},
+        [],
+        r"c\.yaml: training\.warm_up must be a number .* less than 1",
+    ),
+    ({}, [("training.learning_rate", "-1")], r"^--training\.learning_rate must be a number of more than 0 .*, got -1"),
     ({}, [("training.learning_rate", "1e-9")], "final_learning_rate must be at most learning_rate"),
-    ({}, [("algorithm.momentum.start", "2")], r"^--algorithm\.momentum\.start must be in \[0, 1\] or 'auto', got 2"),
+    (
+        {},
+        [("algorithm.momentum.start", "2")],
+        r"^--algorithm\.momentum\.start must be a number from 0 to 1 or auto, got 2",
+    ),
     (
         {},
         [("algorithm.name", "okapy")],
@@ -83,11 +99,19 @@ REJECTED = [
     ),
     ({"model": {"hidden": [3]}}, [], r"c\.yaml: model\.name must be one of mlp, .*; it is missing"),
     ({"model": 3}, [], r"c\.yaml: model must be keys and values, got 3"),
-    ({"model": None}, [], r"c\.yaml: model must be keys and values, it is missing"),
+    ({"model": None}, [], r"c\.yaml: model\.name must be one of mlp, .*; it is missing"),
     ({"training": {"steps": None}}, [], r"training\.steps is missing; it must be a whole number"),
     ({"training": {}}, [], r"c\.yaml: training\.steps is missing; it must be a whole number"),
-    ({"training": {"steps": "10"}}, [], r"c\.yaml: training\.steps must be a whole number, got '10'"),
-    ({"training": {"steps": 1, "clip": "0.5"}}, [], r"c\.yaml: training\.clip must be a number or null, got '0\.5'"),
+    (
+        {"training": {"steps": "10"}},
+        [],
+        r"c\.yaml: training\.steps must be a whole number from 1 to .*, got '10'",
+    ),
+    (
+        {"training": {"steps": 1, "clip": "0.5"}},
+        [],
+        r"c\.yaml: training\.clip must be a number of more than 0 .* or null, got '0\.5'",
+    ),
     (
         {"model": {"name": "mlp", "hidden": [8, True]}},
         [],
@@ -98,10 +122,10 @@ REJECTED = [
         [("training.selector", "odd_val")],
         r"^--training\.selector must be .*, got 'odd_val'; did you mean ood_val\?",
     ),
-    ({}, [("algorithm.matching", "3")], r"^--algorithm\.matching must be keys and values, got 3"),
+    ({}, [("algorithm.matching", "3")], r"^--algorithm\.matching must be keys and values, got '3'"),
     ({"model": 3}, [("model.name", "mlp")], r"^c\.yaml: model must be keys and values, got 3"),
-    ({}, [("seed", "1"), ("seed.x", "1")], r"^--seed must be keys and values, got '1'"),
-    ({"seed": -1}, [], r"c\.yaml: seed must be a whole number of at least 0, got -1"),
+    ({}, [("seed", "1"), ("seed.x", "1")], r"^--seed\.x must be a whole number"),
+    ({"seed": -1}, [], r"c\.yaml: seed must be a whole number from 0 to 4,294,967,295, got -1"),
     ({}, [("seed", "x")], r"^--seed must be a whole number"),
     ({}, [("data.difficulty", "-1")], r"^--data\.difficulty must be a number, 0 or more, got -1"),
 ]

@@ -216,7 +216,7 @@ def test_a_dry_run_tells_what_to_expect_and_writes_nothing(tmp_path, capsys, mon
 REFUSED = {
     "--training.stesp 4": r"--training\.stesp is no key of the config; did you mean training\.steps\?",
     "--trainig.steps 4": r"--trainig\.steps is no key of the config; did you mean training\?",
-    "--training.steps few": r"--training\.steps must be a whole number, got 'few'",
+    "--training.steps few": r"--training\.steps must be a whole number from 1 to 1,000,000,000, got 'few'",
     "--training.steps": r"--training\.steps needs a value",
     "--training.steps --seed 3": r"--training\.steps needs a value",
     "--training.precision fp16": r"training\.precision fp16 needs a GPU; on a CPU use bf16 or fp32",

@@ -1,16 +1,13 @@
 """A small data set of all six splits for tests, and a config for it."""
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
-from pydantic import Field, TypeAdapter
 
-from okapi.config import DATA_SETTINGS, Config, make_config, reader
-from okapi.config.data import DataSettings
+from okapi.config import DATA_SETTINGS, Config, make_config
 from okapi.data.dataset import Dataset
 from okapi.data.registry import BUILDERS
 from okapi.data.splits import SPLITS
@@ -49,10 +46,7 @@ class SmallSettings:
 
 def register_data(monkeypatch: pytest.MonkeyPatch, settings: Any, dataset: Dataset) -> None:
     """Let a config name the data set of ``settings``, a dataclass that no file of the package knows."""
-    known = Annotated[DataSettings | settings, Field(discriminator="name")]
     monkeypatch.setitem(DATA_SETTINGS, settings.name, settings)
-    monkeypatch.setattr(Config.__dataclass_fields__["data"], "type", known)
-    monkeypatch.setattr(reader, "_schema", cache(lambda: TypeAdapter(Config)))
     monkeypatch.setitem(BUILDERS, settings.name, lambda _: dataset)
 
 

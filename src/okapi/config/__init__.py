@@ -54,8 +54,8 @@ from okapi.config.reader import (
     differences,
     find_config,
     make_config,
+    named,
     read_config,
-    read_content,
 )
 from okapi.config.training import Precision, Sampling, SelectorName, Tracker, TrainingSettings
 
@@ -113,7 +113,7 @@ __all__ = [
     "explained",
     "find_config",
     "make_config",
+    "named",
     "names_of",
     "read_config",
-    "read_content",
 ]

@@ -1,15 +1,19 @@
 """Settings of the algorithms: small dataclasses, passed whole."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
+from annotated_types import Interval
+
+from okapi.config.values import Count, NotNegative, Positive, PositiveShare, Settings, Share
+
+DomainNumber: TypeAlias = Annotated[int, Interval(ge=0, le=1_000_000)]
+Bank: TypeAlias = Annotated[int, Interval(ge=1, le=100_000_000)]
 Domain: TypeAlias = Literal["binary", "label"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchingSettings:
+class MatchingSettings(Settings):
     """How samples are matched across domains; the defaults are those of the paper's PovertyMap experiment.
 
     Parameters
@@ -27,21 +31,17 @@ class MatchingSettings:
         1 unlabelled.
     """
 
-    k: int = 5
-    fixed_caliper: float | None = 0.9
-    std_caliper: float | None = 0.2
+    k: Count = 5
+    fixed_caliper: Share | None = 0.9
+    std_caliper: Positive | None = 0.2
     caliper_scale: Literal["probability", "logit"] = "probability"
-    direction: tuple[int, int] | None = None
+    direction: tuple[DomainNumber, DomainNumber] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise ValueError(f"k must be a whole number of at least 1, got {self.k!r}")
-        if self.fixed_caliper is not None and not (_is_share(self.fixed_caliper) and self.fixed_caliper != 0.5):
-            raise ValueError(f"fixed_caliper must be in [0, 1] and not 0.5, got {self.fixed_caliper!r}")
-        if self.std_caliper is not None and not (_is_number(self.std_caliper) and self.std_caliper > 0):
-            raise ValueError(f"std_caliper must be a positive number, got {self.std_caliper!r}")
-        _check_choice("caliper_scale", self.caliper_scale, ("probability", "logit"))
-        if self.direction is not None and (len(self.direction) != 2 or self.direction[0] == self.direction[1]):
+        super().__post_init__()
+        if self.fixed_caliper == 0.5:
+            raise ValueError("fixed_caliper must not be 0.5, which leaves out every sample")
+        if self.direction is not None and self.direction[0] == self.direction[1]:
             raise ValueError(f"direction must name two different domains, got {self.direction!r}")
 
     @property
@@ -70,23 +70,15 @@ class PrognosticMatchingSettings(MatchingSettings):
         the labels (0) and of the sizes of the clusters that the unlabelled encodings form (1). Null: not aligned.
     """
 
-    fixed_caliper: float | None = None
-    std_caliper: float | None = None
+    fixed_caliper: Share | None = None
+    std_caliper: Positive | None = None
     centre: bool = True
-    prognostic_caliper: float | Literal["auto"] | None = "auto"
-    class_prior: float | None = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        outcome = self.prognostic_caliper
-        if outcome is not None and outcome != "auto" and not (_is_number(outcome) and float(outcome) >= 0):
-            raise ValueError(f"prognostic_caliper must be a number of at least 0 or 'auto', got {outcome!r}")
-        if self.class_prior is not None and not _is_share(self.class_prior):
-            raise ValueError(f"class_prior must be in [0, 1], got {self.class_prior!r}")
+    prognostic_caliper: NotNegative | Literal["auto"] | None = "auto"
+    class_prior: Share | None = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentumSettings:
+class MomentumSettings(Settings):
     """Zeta of the momentum encoder, linear from start to end.
 
     Parameters
@@ -98,18 +90,12 @@ class MomentumSettings:
         Null: as at the start.
     """
 
-    start: float | Literal["auto"] = "auto"
-    end: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.start != "auto" and not _is_share(self.start):
-            raise ValueError(f"start must be in [0, 1] or 'auto', got {self.start!r}")
-        if self.end is not None and not _is_share(self.end):
-            raise ValueError(f"end must be in [0, 1], got {self.end!r}")
+    start: Share | Literal["auto"] = "auto"
+    end: Share | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScorerSettings:
+class ScorerSettings(Settings):
     """The propensity scorer. It is there only if a caliper compares propensities.
 
     Parameters
@@ -120,18 +106,12 @@ class ScorerSettings:
         Null: the encoder's.
     """
 
-    temperature: float = 1.0
-    learning_rate: float | None = None
-
-    def __post_init__(self) -> None:
-        if not (_is_number(self.temperature) and self.temperature > 0):
-            raise ValueError(f"temperature must be a positive number, got {self.temperature!r}")
-        if self.learning_rate is not None and not (_is_number(self.learning_rate) and self.learning_rate > 0):
-            raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate!r}")
+    temperature: Positive = 1.0
+    learning_rate: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class PseudoLabelSettings:
+class PseudoLabelSettings(Settings):
     """Pseudo-labels of Okapi+: confident aligned predictions supervise strong views. Not used in regression.
 
     Parameters
@@ -145,19 +125,13 @@ class PseudoLabelSettings:
         the weights of consistency and pseudo-labels are multiplied by ``(error_gate / error)^2``. 1: no gate.
     """
 
-    weight: float = 1.0
-    confidence: float = 0.8
-    error_gate: float = 0.1
-
-    def __post_init__(self) -> None:
-        _check_weight(self.weight)
-        _check_shares(self, ("confidence",))
-        if not (_is_share(self.error_gate) and self.error_gate > 0):
-            raise ValueError(f"error_gate must be in (0, 1], got {self.error_gate!r}")
+    weight: NotNegative = 1.0
+    confidence: Share = 0.8
+    error_gate: PositiveShare = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class OkapiSettings:
+class OkapiSettings(Settings):
     """The paper's method; the defaults are its PovertyMap experiment, which `PAPER` pins.
 
     Parameters
@@ -186,22 +160,14 @@ class OkapiSettings:
     momentum: MomentumSettings = field(default_factory=lambda: MomentumSettings(start=0.996, end=1.0))
     domain: Domain = "binary"
     queries: Literal["momentum", "online"] = "momentum"
-    bank: int = 65_536
-    weight: float = 1.0
-    warm_up: float = 0.1
+    bank: Bank = 65_536
+    weight: NotNegative = 1.0
+    warm_up: Share = 0.1
     batch_norm: Literal["by_pool", "joint"] = "by_pool"
-
-    def __post_init__(self) -> None:
-        _check_choice("domain", self.domain, ("binary", "label"))
-        _check_choice("queries", self.queries, ("momentum", "online"))
-        _check_choice("batch_norm", self.batch_norm, ("by_pool", "joint"))
-        _check_bank(self.bank)
-        _check_weight(self.weight)
-        _check_shares(self, ("warm_up",))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OkapiPlusSettings:
+class OkapiPlusSettings(Settings):
     """Okapi+: centred matching, a prognostic caliper, and pseudo-labels with distribution alignment.
 
     Parameters
@@ -227,26 +193,20 @@ class OkapiPlusSettings:
     momentum: MomentumSettings = field(default_factory=MomentumSettings)
     scorer: ScorerSettings = field(default_factory=ScorerSettings)
     domain: Domain = "binary"
-    bank: int = 65_536
-    weight: float = 2.0
-    warm_up: float = 0.1
-
-    def __post_init__(self) -> None:
-        _check_choice("domain", self.domain, ("binary", "label"))
-        _check_bank(self.bank)
-        _check_weight(self.weight)
-        _check_shares(self, ("warm_up",))
+    bank: Bank = 65_536
+    weight: NotNegative = 2.0
+    warm_up: Share = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class ERMSettings:
+class ERMSettings(Settings):
     """Empirical risk minimisation has nothing to set."""
 
     name: Literal["erm"] = "erm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixMatchSettings:
+class FixMatchSettings(Settings):
     """FixMatch (Sohn et al. 2020).
 
     Parameters
@@ -258,16 +218,12 @@ class FixMatchSettings:
     """
 
     name: Literal["fixmatch"] = "fixmatch"
-    threshold: float = 0.95
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_shares(self, ("threshold",))
-        _check_weight(self.weight)
+    threshold: Share = 0.95
+    weight: NotNegative = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfflineOkapiSettings:
+class OfflineOkapiSettings(Settings):
     """Offline Okapi; the defaults are those of the paper's PovertyMap experiment.
 
     Parameters
@@ -289,57 +245,24 @@ class OfflineOkapiSettings:
     name: Literal["offline_okapi"] = "offline_okapi"
     erm_run: str | None = None
     matching: MatchingSettings = field(default_factory=lambda: MatchingSettings(k=1, std_caliper=0.6))
-    temperature: float = 0.7
+    temperature: Positive = 0.7
     domain: Domain = "binary"
-    weight: float = 1.0
-    warm_up: float = 0.1
+    weight: NotNegative = 1.0
+    warm_up: Share = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.matching.k != 1 or self.matching.direction is not None:
             raise ValueError(
                 "matching must have k = 1 and no direction: a sample has one match, "
                 f"got k = {self.matching.k}, direction = {self.matching.direction}"
             )
-        if not (_is_number(self.temperature) and self.temperature > 0):
-            raise ValueError(f"temperature must be a positive number, got {self.temperature!r}")
-        _check_choice("domain", self.domain, ("binary", "label"))
-        _check_weight(self.weight)
-        _check_shares(self, ("warm_up",))
 
 
 AlgorithmSettings: TypeAlias = ERMSettings | FixMatchSettings | OkapiSettings | OkapiPlusSettings | OfflineOkapiSettings
 
 ALGORITHM_SETTINGS: dict[str, type] = {kind.name: kind for kind in get_args(AlgorithmSettings)}
 """What settings the section ``algorithm`` has, by its ``name``."""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _is_share(value: Any) -> bool:
-    return _is_number(value) and 0 <= value <= 1
-
-
-def _check_shares(settings: Any, names: Sequence[str]) -> None:
-    for name in names:
-        if not _is_share(value := getattr(settings, name)):
-            raise ValueError(f"{name} must be in [0, 1], got {value!r}")
-
-
-def _check_weight(value: Any) -> None:
-    if not (_is_number(value) and value >= 0):
-        raise ValueError(f"weight must be a number of at least 0, got {value!r}")
-
-
-def _check_bank(value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"bank must be a whole number of at least 1, got {value!r}")
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
 
 
 PAPER = OkapiSettings(

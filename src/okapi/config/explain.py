@@ -2,16 +2,17 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from itertools import groupby
 from textwrap import fill
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
-from okapi.config.reader import NAMED, Config, hints_of, in_words, plain
+from okapi.config.reader import NAMED, Config, plain
 from okapi.config.training import TrainingSettings
+from okapi.config.values import defaults_of, hints_of, in_words
 from okapi.messages import did_you_mean
 
 
@@ -39,7 +40,7 @@ def explain(prefix: str = "") -> list[Key]:
     >>> [key.default for key in explain("model.mlp.dropout")]
     ['0.0']
     >>> explain("seed")[0].type
-    'a whole number'
+    'a whole number from 0 to 4,294,967,295'
     """
     keys: list[Key] = []
     for section, kinds in NAMED.items():
@@ -47,7 +48,7 @@ def explain(prefix: str = "") -> list[Key]:
         for name, kind in kinds.items():
             keys += _keys(kind, section, name)
     keys += _keys(TrainingSettings, "training", "")
-    keys.append(Key("seed", "", "a whole number", "0", _meanings(Config)["seed"]))
+    keys.append(Key("seed", "", in_words(hints_of(Config)["seed"]), "0", _meanings(Config)["seed"]))
     return [key for key in keys if not prefix or any(f"{name}.".startswith(f"{prefix}.") for name in _names(key))]
 
 
@@ -64,7 +65,7 @@ def explained(prefixes: Sequence[str] = (), width: int = 100) -> str:
     Examples
     --------
     >>> print(explained(["training.accumulate"]))
-    training.accumulate: a whole number, default 1
+    training.accumulate: a whole number from 1 to 10,000, default 1
         Batches whose gradients are added up for one optimiser step.
     """
     blocks = []
@@ -102,20 +103,17 @@ def _names(key: Key) -> Iterator[str]:
     yield f"{section}.{key.of}.{rest}"
 
 
-def _keys(kind: type, prefix: str, of: str, default: object = MISSING) -> list[Key]:
+def _keys(kind: type, prefix: str, of: str, defaults: Mapping[str, Any] | None = None) -> list[Key]:
     """Return a section's keys: first those that must be given, then in the order of the docstrings."""
     keys: list[Key] = []
-    by_name = {field.name: field for field in fields(kind)}
+    defaults = defaults_of(kind) if defaults is None else defaults
     for name, meaning in _meanings(kind).items():
-        value = getattr(default, name, by_name[name].default)
-        if value is MISSING and callable(make := by_name[name].default_factory):
-            value = make()
-        if is_dataclass(value):
-            keys += _keys(type(value), f"{prefix}.{name}", of, value)
+        if is_dataclass(value := defaults.get(name)):
+            keys += _keys(type(value), f"{prefix}.{name}", of, vars(value))
         else:
-            shown = "" if value is MISSING else yaml.safe_dump(plain(value), default_flow_style=True, width=1000)
-            shown = shown.removesuffix("...\n").strip()
-            keys.append(Key(f"{prefix}.{name}", of, in_words(hints_of(kind)[name]), shown, meaning))
+            text = yaml.safe_dump(plain(value), default_flow_style=True, width=1000).removesuffix("...\n").strip()
+            default = text if name in defaults else ""
+            keys.append(Key(f"{prefix}.{name}", of, in_words(hints_of(kind)[name]), default, meaning))
     return sorted(keys, key=lambda key: key.default != "")
 
 

@@ -1,11 +1,17 @@
 """Settings of the networks: small dataclasses."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from annotated_types import Interval
+
+from okapi.config.values import Count, Few, Positive, Settings, ShareBelowOne, Width
+
+Mean: TypeAlias = Annotated[float, Interval(ge=-1_000_000, le=1_000_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLPSettings:
+class MLPSettings(Settings):
     """A multi-layer perceptron, for arrays and embeddings; its input is as wide as the data.
 
     Parameters
@@ -19,13 +25,13 @@ class MLPSettings:
     """
 
     name: Literal["mlp"] = "mlp"
-    hidden: tuple[int, ...] = (128,)
-    out_features: int = 64
-    dropout: float = 0.0
+    hidden: tuple[Width, ...] = (128,)
+    out_features: Width = 64
+    dropout: ShareBelowOne = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CNNSettings:
+class CNNSettings(Settings):
     """A small convolutional network, for small images; it takes as many channels as the data has.
 
     Parameters
@@ -42,18 +48,15 @@ class CNNSettings:
     """
 
     name: Literal["cnn"] = "cnn"
-    width: int = 32
-    out_features: int = 64
-    dropout: float = 0.0
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        _check_std(self.std)
+    width: Width = 32
+    out_features: Width = 64
+    dropout: ShareBelowOne = 0.0
+    mean: tuple[Mean, ...] | None = None
+    std: tuple[Positive, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisionSettings:
+class VisionSettings(Settings):
     """A backbone for images; it takes as many channels as the data has.
 
     Parameters
@@ -73,15 +76,12 @@ class VisionSettings:
     name: Literal["vision"] = "vision"
     backbone: str = "convnext-tiny"
     pretrained: str | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        _check_std(self.std)
+    mean: tuple[Mean, ...] | None = None
+    std: tuple[Positive, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings:
+class TextSettings(Settings):
     """A transformer with a hidden layer on its first token, for tokens; by default DistilBERT.
 
     Parameters
@@ -104,21 +104,16 @@ class TextSettings:
     """
 
     name: Literal["text"] = "text"
-    layers: int = 6
-    width: int = 768
-    heads: int = 12
-    feed_forward: int = 3072
-    vocabulary: int = 30522
-    longest: int = 512
-    out_features: int = 768
-    dropout: float = 0.1
+    layers: Few = 6
+    width: Width = 768
+    heads: Few = 12
+    feed_forward: Width = 3072
+    vocabulary: Count = 30522
+    longest: Width = 512
+    out_features: Width = 768
+    dropout: ShareBelowOne = 0.1
     backbone: str | None = None
     pretrained: str | None = None
-
-
-def _check_std(std: tuple[float, ...] | None) -> None:
-    if std is not None and min(std, default=0.0) <= 0:
-        raise ValueError(f"std must be greater than 0, got {min(std, default=None)}")
 
 
 ModelSettings: TypeAlias = MLPSettings | CNNSettings | VisionSettings | TextSettings

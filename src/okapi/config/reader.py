@@ -1,27 +1,25 @@
-"""The config of a run: a YAML file, the one that it may include, and dotted overrides, checked by pydantic.
+"""The config of a run: a YAML file, the one that it may include, and dotted overrides.
 
 ``include: base.yaml`` names a file by its path from the one that includes it; the included file includes no other.
 Files are merged key by key: a file wins over the one that it includes, and overrides win over both. A list is replaced
 as a whole. A section that is given another ``name`` begins anew: keys of an ``okapi`` mean nothing to an ``erm``.
 """
 
-import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from okapi.config.algorithms import ALGORITHM_SETTINGS, AlgorithmSettings
 from okapi.config.data import DATA_SETTINGS, DataSettings
 from okapi.config.models import MODEL_SETTINGS, ModelSettings
 from okapi.config.training import TrainingSettings
+from okapi.config.values import Seed, checked, defaults_of, hints_of, in_words, shown
 from okapi.messages import did_you_mean
 
 NAMED: dict[str, dict[str, type]] = {"data": DATA_SETTINGS, "model": MODEL_SETTINGS, "algorithm": ALGORITHM_SETTINGS}
@@ -34,7 +32,7 @@ _PLACES = (
     Path(__file__).parents[3] / "configs",  # in a checkout, beside src
 )
 _EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")  # a number such as 1e-3, which YAML 1.1 reads as text
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
+_NO_YAML = (yaml.YAMLError, ValueError, ArithmeticError, RecursionError)  # of a date of no day, say
 
 
 class ConfigError(ValueError):
@@ -54,17 +52,11 @@ class Config:
         Of the initial weights, the order of samples, augmentation and dropout.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
-
-    data: Annotated[DataSettings, Field(discriminator="name")]
-    model: Annotated[ModelSettings, Field(discriminator="name")]
-    algorithm: Annotated[AlgorithmSettings, Field(discriminator="name")]
+    data: DataSettings
+    model: ModelSettings
+    algorithm: AlgorithmSettings
     training: TrainingSettings
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, got {self.seed}")
+    seed: Seed = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return all keys with plain values, as a YAML file has them; reading them back gives the same config."""
@@ -84,21 +76,21 @@ def read_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Config
     overrides : sequence of (key, text)
         Dotted keys, such as ``training.steps``, and their values, written as in YAML; later ones win.
     """
-    return _read(find_config(path)).config(overrides)
-
-
-def read_content(path: Path) -> dict[str, Any]:
-    """Return what a YAML file and the one that it may include hold together, not yet checked."""
-    return _read(find_config(path)).content
+    path = find_config(path)
+    config: Config = _made(Config, [*_files(path), *_options(overrides)], str(path))
+    return config
 
 
 def make_config(content: Any, overrides: Sequence[tuple[str, str]] = (), source: str = "config") -> Config:
     """Return the config of nested dictionaries as a YAML file has them; errors call them by ``source``."""
-    if not isinstance(content, dict):
-        raise ConfigError(f"{source} must have the keys {', '.join(NAMED)} and training, got {content!r}")
-    draft = _Draft(source)
-    draft.add(content, source)
-    return draft.config(overrides)
+    config: Config = _made(Config, [_Layer(_mapping(content, source), source), *_options(overrides)], source)
+    return config
+
+
+def named(path: Path, section: str, overrides: Sequence[tuple[str, str]] = ()) -> str | None:
+    """Return the ``name`` of a section of a config that need not be complete."""
+    layers = _inner(section, [*_files(find_config(path)), *_options(overrides)])
+    return next((str(layer.content["name"]) for layer in reversed(layers) if "name" in layer.content), None)
 
 
 def find_config(path: Path) -> Path:
@@ -134,198 +126,151 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def in_words(hint: Any) -> str:
-    """Return a type in words, such as "a number or null"."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        words = sorted(dict.fromkeys(map(in_words, inner)), key=lambda word: word.startswith("a list"))
-        return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-    if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])
-    if origin in (list, tuple):
-        count = "" if origin is list or inner[-1] is Ellipsis else f" of {len(inner)}"
-        return f"a list{count}, each {in_words(inner[0])}"
-    return _WORDS.get(hint, "keys and values")
-
-
-@cache
-def hints_of(kind: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, by key."""
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
-
-
 class _Text(str):
     """A value of the command line: what it is as YAML, unless text is wanted."""
 
 
-class _Draft:
-    """What files and overrides hold together, not yet checked; and what errors call each key, by where it stands."""
+class _Layer(NamedTuple):
+    """The keys and values of one file or one option."""
 
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.content: dict[str, Any] = {}
-        self._names: dict[str, str] = {}
+    content: Mapping[Any, Any]
+    source: str
+    is_option: bool = False
 
-    def add(self, content: Mapping[str, Any], file: str) -> None:
-        """Merge one more file, which wins."""
-        self._merge(self.content, content, lambda key: f"{file}: {key}")
-
-    def config(self, overrides: Sequence[tuple[str, str]]) -> Config:
-        """Return the config; overrides win over the files."""
-        options = [key for key, _ in overrides]
-        self._merge(
-            self.content,
-            _nested(overrides),
-            lambda key: f"--{next(option for option in options if f'{option}.'.startswith(f'{key}.'))}",
-        )
-        content = _completed(Config, self.content)
-        try:
-            return _schema().validate_json(json.dumps(content, default=str))
-        except ValidationError as rejected:
-            errors = rejected.errors(include_url=False)
-        unknown = [error for error in errors if error["type"] == "unexpected_keyword_argument"]
-        raise ConfigError(self._complaint((unknown or errors)[0], content))
-
-    def _merge(
-        self, before: dict[str, Any], after: Mapping[Any, Any], name: Callable[[str], str], at: str = ""
-    ) -> None:
-        for key, value in ((str(key), value) for key, value in after.items()):
-            dotted, old = f"{at}{key}", before.get(key)
-            if not isinstance(value, dict):
-                if value is not None or not isinstance(old, dict):  # an empty section changes nothing
-                    before[key], self._names[dotted] = value, name(dotted)
-                continue
-            if old is not None and not isinstance(old, dict):
-                raise ConfigError(f"{self._names[dotted]} must be keys and values, got {old!r}")
-            if not old or (not at and value.get("name", old.get("name")) != old.get("name")):
-                before[key], self._names[dotted] = {}, name(dotted)
-            self._merge(before[key], value, name, f"{dotted}.")
-
-    def _name(self, key: str) -> str:
-        return self._names.get(key, f"{self.source}: {key}")
-
-    def _complaint(self, error: Any, content: Any) -> str:
-        """Return what pydantic rejects, with the key's name and type in words."""
-        kind: type = Config
-        hint: Any = Config
-        key, value = "", content
-        for part in error["loc"]:
-            if key in NAMED and part in NAMED[key]:
-                hint = NAMED[key][part]
-            elif isinstance(hint, type) and is_dataclass(hint):
-                kind, hint, key = hint, hints_of(hint).get(part), f"{key}.{part}".strip(".")
-                value = value.get(part) if isinstance(value, dict) else None
-        above, _, last = key.rpartition(".")
-        if reason := error.get("ctx", {}).get("error"):  # what __post_init__ rejects
-            last, _, rest = str(reason).partition(" ")
-            is_key = isinstance(hint, type) and is_dataclass(hint) and last in hints_of(hint)
-            return f"{self._name(f'{key}.{last}'.strip('.'))} {rest}" if is_key else f"{self._name(key)}: {reason}"
-        if error["type"] == "unexpected_keyword_argument":
-            known = [name for name in hints_of(kind) if name != "name"]
-            near = did_you_mean(last, known, f"{above}." if above else "")
-            return f"{self._name(key)} is no key of the config{near or '; known are ' + (', '.join(known) or 'none')}"
-        if error["type"].startswith("union_tag"):
-            name, names = value.get("name"), NAMED[key]
-            came = "it is missing" if name is None else f"got {name!r}{did_you_mean(name, names)}"
-            return f"{self._name(f'{key}.name')} must be one of {', '.join(names)}; {came}"
-        if kind is Config and value is None:
-            return f"{self._name(key)} must be {in_words(hint)}, it is missing"
-        if value is None and _must_be_given(kind, last):
-            option = f"--{key} {'PATH' if last in ('path', 'root') else 'VALUE'}"
-            return f"{self.source}: {key} is missing; it must be {in_words(hint)}; give it there or by {option}"
-        choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
-        return f"{self._name(key)} must be {in_words(hint)}, got {value!r}{did_you_mean(value, choices)}"
+    def name(self, key: str) -> str:
+        """Return what errors call a key."""
+        return f"--{max(self.source, key, key=len)}" if self.is_option else f"{self.source}: {key}"
 
 
-@cache
-def _schema() -> TypeAdapter[Config]:
-    return TypeAdapter(Config)
+def _made(kind: type, layers: Sequence[_Layer], source: str, at: str = "", defaults: Any = None) -> Any:
+    """Return settings from the layers that hold keys of them; of several that hold a key the last counts."""
+    hints, values = hints_of(kind), dict(defaults or defaults_of(kind))
+    known = [key for key in hints if key != "name"]
+    for layer in layers:
+        for key in map(str, layer.content):
+            if key not in hints:
+                near = did_you_mean(key, known, at) or f"; known are {', '.join(known) or 'none'}"
+                raise ConfigError(f"{layer.name(f'{at}{key}')} is no key of the config{near}")
+    for key in known:
+        dotted, hint, holders = f"{at}{key}", hints[key], [layer for layer in layers if key in layer.content]
+        if (kind is Config and key in NAMED) or is_dataclass(hint):
+            inner = _inner(key, holders, at)
+            chosen = _settings_of(key, inner, source) if key in NAMED else hint
+            values[key] = _made(chosen, inner, source, f"{dotted}.", vars(values[key]) if key in values else None)
+        elif holders and (key in values or holders[-1].content[key] not in (None, "")):
+            values[key] = _value(holders[-1], key, dotted, hint)
+        elif key not in values:
+            option = f"--{dotted} {'PATH' if key in ('path', 'root') else 'VALUE'}"
+            raise ConfigError(
+                f"{source}: {dotted} is missing; it must be {in_words(hint)}; give it there or by {option}"
+            )
+    try:
+        return kind(**values)
+    except ValueError as error:  # of several keys together
+        key, _, rest = str(error).partition(" ")
+        if key not in hints:
+            raise ConfigError(f"{source}: {at.rstrip('.')}: {error}") from None
+        holder = next((layer for layer in reversed(layers) if key in layer.content), _Layer({}, source))
+        raise ConfigError(f"{holder.name(f'{at}{key}')} {rest}") from None
 
 
-def _must_be_given(kind: type, name: str) -> bool:
-    field = next(field for field in fields(kind) if field.name == name)
-    return field.default is MISSING and field.default_factory is MISSING
+def _inner(key: str, layers: Sequence[_Layer], at: str = "") -> list[_Layer]:
+    """Return the layers of a section, without files that give it another name than counts."""
+    inner: list[_Layer] = []
+    for layer in layers:
+        content = layer.content.get(key)
+        if content is None:  # an empty section changes nothing
+            continue
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{layer.name(f'{at}{key}')} must be keys and values, got {shown(content)}")
+        inner.append(layer._replace(content=content))
+    last = next((layer.content["name"] for layer in reversed(inner) if "name" in layer.content), None)
+    kept: list[_Layer] = []
+    for layer in inner:
+        name = last if layer.is_option else layer.content.get("name")  # options have no order among themselves
+        before = next((one.content["name"] for one in reversed(kept) if "name" in one.content), name)
+        kept = [one for one in kept if one.is_option or name in (None, before)] + [layer]
+    return kept
 
 
-def _nested(overrides: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return dotted keys and their texts as nested sections."""
-    nested: dict[str, Any] = {}
+def _settings_of(section: str, layers: Sequence[_Layer], source: str) -> type:
+    """Return the settings that the ``name`` of a section stands for."""
+    holder = next((layer for layer in reversed(layers) if "name" in layer.content), _Layer({}, source))
+    name, names = holder.content.get("name"), NAMED[section]
+    if isinstance(name, str) and name in names:
+        return names[name]
+    came = "it is missing" if name is None else f"got {shown(name)}{did_you_mean(name, names)}"
+    raise ConfigError(f"{holder.name(f'{section}.name')} must be one of {', '.join(names)}; {came}")
+
+
+def _value(layer: _Layer, key: str, dotted: str, hint: Any) -> Any:
+    """Return a value as its type wants it: a text of the command line read as YAML, and 1e-3 as a number."""
+    value = layer.content[key]
+    kinds = {get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in get_args(hint) or (hint,)}
+    if isinstance(value, _Text):
+        read = _parsed(value)
+        wants_text = str in kinds and not isinstance(read, list) and not (read is None and NoneType in kinds)
+        value = str(value) if wants_text else read
+    if isinstance(value, str) and float in kinds and _EXPONENT.fullmatch(value):
+        value = float(value)
+    try:
+        return checked(value, hint)
+    except ValueError as error:
+        raise ConfigError(f"{layer.name(dotted)} {error}") from None
+
+
+def _options(overrides: Sequence[tuple[str, str]]) -> Iterator[_Layer]:
+    """Yield each dotted key and its text as nested sections."""
     for key, text in overrides:
-        *sections, last = key.split(".")
-        inner = nested
-        for depth, section in enumerate(sections, 1):
-            inner = inner.setdefault(section, {})
-            if not isinstance(inner, dict):
-                raise ConfigError(f"--{'.'.join(sections[:depth])} must be keys and values, got {inner!r}")
         read = _parsed(text)
-        inner[last] = read if isinstance(read, dict) else _Text(text)
-    return nested
+        content: Any = read if isinstance(read, dict) else _Text(text)
+        for part in reversed(key.split(".")):
+            content = {part: content}
+        yield _Layer(content, key, is_option=True)
 
 
 def _parsed(text: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    except _NO_YAML:
         return text
 
 
-def _completed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a section with texts read, and with the defaults that it gives to keys of sections inside it."""
-    defaults = {field.name: field.default_factory for field in fields(kind)}
-    completed = {}
-    for key, value in values.items():
-        hint = hints_of(kind).get(key)
-        value = _value(value, hint)
-        if kind is Config and key in NAMED:
-            hint = NAMED[key].get(str(value.get("name"))) if isinstance(value, dict) else None
-        if isinstance(hint, type) and is_dataclass(hint) and (value is None or isinstance(value, dict)):
-            make = defaults[key]
-            value = (plain(make()) if callable(make) else {}) | _completed(hint, value or {})
-        completed[key] = value
-    return completed
-
-
-def _value(value: Any, hint: Any) -> Any:
-    """Return a value as its type wants it: a text of the command line read as YAML, and 1e-3 as a number."""
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if isinstance(value, _Text):
-        read = _parsed(str(value))
-        wants_text = str in kinds and not isinstance(read, list) and not (read is None and NoneType in kinds)
-        value = str(value) if wants_text else read
-    exponent = float in kinds and isinstance(value, str) and _EXPONENT.fullmatch(value)
-    return float(value) if exponent else value
-
-
-def _read(path: Path) -> _Draft:
-    """Return what a file and the one that it includes hold."""
-    content, draft = _content(path, str(path)), _Draft(str(path))
+def _files(path: Path) -> Iterator[_Layer]:
+    """Yield what the file that a file includes holds, and what the file itself does."""
+    content = dict(_content(path, str(path)))
     if "include" in content:
         included = _included(content.pop("include"), path)
         below = _content(included, f"{path} includes {included}, which")
         if "include" in below:
-            raise ConfigError(f"{path} includes {included}, which includes {below['include']}: only one may include")
-        draft.add(below, str(included))
-    draft.add(content, str(path))
-    return draft
+            more = shown(below["include"]).strip("'")
+            raise ConfigError(f"{path} includes {included}, which includes {more}: only one may include")
+        yield _Layer(below, str(included))
+    yield _Layer(content, str(path))
 
 
-def _content(path: Path, called: str) -> dict[str, Any]:
+def _content(path: Path, called: str) -> Mapping[Any, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{called} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
+    except RecursionError:
+        raise ConfigError(f"{called} is not a config: its values are nested too deeply") from None
+    except _NO_YAML as error:
         raise ConfigError(f"{called} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{called} must have the keys data, model, algorithm and training, or some, got {content!r}")
-    return content
+    return _mapping(content, called)
+
+
+def _mapping(content: Any, called: str) -> Mapping[Any, Any]:
+    if isinstance(content, Mapping):
+        return content
+    raise ConfigError(f"{called} must have the keys {', '.join(NAMED)} and training, or some, got {shown(content)}")
 
 
 def _included(value: Any, path: Path) -> Path:
     """Return the path of an included file."""
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{path}: include must be the path of a file, got {value!r}")
+        raise ConfigError(f"{path}: include must be the path of a file, got {shown(value)}")
     if Path(value).is_absolute():
         raise ConfigError(f"{path}: include must be a path from the file that includes it, got {value!r}")
     return Path(os.path.normpath(path.parent / value))

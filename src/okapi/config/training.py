@@ -1,7 +1,14 @@
 """The settings of the loop; imports nothing heavy, so that the command line can print them at once."""
 
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from annotated_types import Interval
+
+from okapi.config.values import Count, Few, NotNegative, Positive, Settings, ShareBelowOne
+
+Batch: TypeAlias = Annotated[int, Interval(ge=1, le=1_000_000)]
+Workers: TypeAlias = Annotated[int, Interval(ge=0, le=1_000)]
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Tracker: TypeAlias = Literal["tensorboard", "wandb"]
@@ -21,7 +28,7 @@ Sampling: TypeAlias = Literal["uniform", "class_balanced", "class_balanced_in_ex
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
+class TrainingSettings(Settings):
     """How long, how fast and on what a model is trained, and which weights are kept.
 
     Parameters
@@ -94,50 +101,39 @@ class TrainingSettings:
         Whether Weights & Biases writes to the run directory only, or sends at once.
     """
 
-    steps: int
+    steps: Count
     start_from: str | None = None
-    labelled_batch: int = 32
-    unlabelled_batch: int = 32
+    labelled_batch: Batch = 32
+    unlabelled_batch: Batch = 32
     sampling: Sampling = "uniform"
     unlabelled_sampling: Literal["uniform", "domain_balanced"] = "uniform"
-    accumulate: int = 1
-    learning_rate: float = 1e-4
-    final_learning_rate: float = 5e-7
-    warm_up: float = 0.0
-    weight_decay: float = 0.0
-    clip: float | None = None
+    accumulate: Few = 1
+    learning_rate: Positive = 1e-4
+    final_learning_rate: NotNegative = 5e-7
+    warm_up: ShareBelowOne = 0.0
+    weight_decay: NotNegative = 0.0
+    clip: Positive | None = None
     precision: Precision = "fp32"
     compile: str | None = None
-    validate_every: int = 1000
-    checkpoint_every: int = 1000
-    log_every: int = 50
+    validate_every: Count = 1000
+    checkpoint_every: Count = 1000
+    log_every: Count = 50
     selector: SelectorName = "ood_val"
     metric: str | None = None
-    selection_samples: int = 2048
+    selection_samples: Count = 2048
     consent_to_oracle: bool = False
-    patience: int | None = None
-    evaluation_batch: int = 256
-    workers: int = 0
+    patience: Count | None = None
+    evaluation_batch: Batch = 256
+    workers: Workers = 0
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
-    devices: int = 1
-    nodes: int = 1
-    trackers: list[Tracker] = field(default_factory=list)
+    devices: Few = 1
+    nodes: Few = 1
+    trackers: tuple[Tracker, ...] = ()
     wandb_project: str = "okapi"
     wandb_mode: Literal["offline", "online"] = "offline"
 
     def __post_init__(self) -> None:
-        counts = "steps labelled_batch unlabelled_batch accumulate validate_every checkpoint_every log_every"
-        for name in f"{counts} patience selection_samples evaluation_batch devices nodes".split():
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        for name in ("learning_rate", "clip"):
-            if (value := getattr(self, name)) is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be a positive number, got {value}")
-        for name in ("weight_decay", "final_learning_rate", "workers"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if not 0 <= self.warm_up < 1:
-            raise ValueError(f"warm_up must be a share of the steps, in [0, 1), got {self.warm_up}")
+        super().__post_init__()
         if self.final_learning_rate > self.learning_rate:
             raise ValueError(
                 f"final_learning_rate must be at most learning_rate ({self.learning_rate}), "

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as MapDataset
 
-from okapi.config import DATA_SETTINGS, Config, ConfigError, read_config, read_content
+from okapi.config import DATA_SETTINGS, Config, ConfigError, named, read_config
 from okapi.console import Counting, say
 from okapi.data.batches import Inputs
 from okapi.data.dataset import Dataset
@@ -179,8 +179,7 @@ def _check(out: Path, splits: Sequence[str], batch_size: int, workers: int, rest
 
 def _place_of_data(source: Path, overrides: Sequence[tuple[str, str]]) -> str:
     """Return the key that says where the data is."""
-    section = read_content(source).get("data")
-    name = dict(overrides).get("data.name") or (section.get("name") if isinstance(section, dict) else None)
+    name = named(source, "data", overrides)
     known = {field.name for field in fields(DATA_SETTINGS[name])} if name in DATA_SETTINGS else {"path"}
     for key in ("path", "root"):
         if key in known:

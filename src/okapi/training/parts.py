@@ -45,16 +45,24 @@ def build_parts(config: Config, resumed: bool = False) -> Parts:
     dataset.check()
     if config.training.start_from is not None:
         config = replace(config, model=untrained(config.model))
-    network = build_network(config, dataset)
-    started_from = start(network, earlier, config, dataset) if earlier else None
-    algorithm = ALGORITHMS[config.algorithm.name](
-        network,
-        dataset.task,
-        config.algorithm,
-        steps=config.training.steps,
-        domains=len(dataset.domain_names),
-        multi_label=dataset.domain.ndim == 2,
-    )
+    try:
+        network = build_network(config, dataset)
+        started_from = start(network, earlier, config, dataset) if earlier else None
+        algorithm = ALGORITHMS[config.algorithm.name](
+            network,
+            dataset.task,
+            config.algorithm,
+            steps=config.training.steps,
+            domains=len(dataset.domain_names),
+            multi_label=dataset.domain.ndim == 2,
+        )
+    except RuntimeError as error:
+        if "allocate memory" not in str(error) and "out of memory" not in str(error):
+            raise
+        raise ConfigError(
+            f"model {config.model.name} and algorithm {config.algorithm.name} need more memory than there is: "
+            "make the model narrower, or algorithm.bank smaller"
+        ) from None
     _check_splits(config, dataset, algorithm)
     return Parts(dataset, algorithm, started_from)
 
