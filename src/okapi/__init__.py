@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from okapi.estimators import OkapiClassifier, OkapiRegressor
     from okapi.matching import CaliperMatcher, Matches, caliper_nn
 
-__all__ = ["CaliperMatcher", "Matches", "__version__", "caliper_nn"]
+__all__ = ["CaliperMatcher", "Matches", "OkapiClassifier", "OkapiRegressor", "__version__", "caliper_nn"]
 
-_HOME = {"CaliperMatcher": "okapi.matching", "Matches": "okapi.matching", "caliper_nn": "okapi.matching"}
+_HOME = {
+    "CaliperMatcher": "okapi.matching",
+    "Matches": "okapi.matching",
+    "OkapiClassifier": "okapi.estimators",
+    "OkapiRegressor": "okapi.estimators",
+    "caliper_nn": "okapi.matching",
+}
 
 
 def __getattr__(name: str) -> Any:
