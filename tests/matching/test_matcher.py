@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from okapi.matching import CaliperMatcher, balance, caliper_nn, greedy
+from okapi.matching import CaliperMatcher, balance, caliper_nn
 from okapi.matching.centring import PRIOR
 from okapi.matching.propensity import at_temperature
 
@@ -92,7 +92,7 @@ def test_exact_codes_and_no_replacement_in_caliper_nn(sites):
         ({"query_exact": np.zeros(150, int)}, "query_exact and key_exact must be given together"),
         ({"query_exact": np.zeros(150), "key_exact": np.zeros(150)}, r"query_exact must be integers of shape \(150,\)"),
         ({"replace": False, "order": "largest"}, 'query_propensity is needed by order="largest", got None'),
-        ({"order": "random"}, "order must be one of"),
+        ({"order": "nearest"}, "order must be one of"),
         ({"caliper_sd": "treated"}, "caliper_sd must be one of"),
         ({"allow_fewer": None}, "allow_fewer must be True or False, got None"),
         ({"direction": (0, 7), "query_domain": np.eye(150, 3) > 0, "key_domain": np.eye(150, 3) > 0}, "in \\[0, 2\\]"),
@@ -331,91 +331,6 @@ def test_exact_columns_are_equal_within_pairs_and_no_covariates(two_sites):
     assert pairs(by_number.match()) == pairs(matches)
 
 
-def greedy_brute_force(x, domain, k, order, own, admits):
-    """Return {query: keys}: rounds of taking the nearest key still free, one query domain at a time."""
-    taken = {}
-    for side in np.unique(domain):
-        queries = [i for i in range(len(x)) if domain[i] == side]
-        free = {j for j in range(len(x)) if domain[j] != side}
-        if order == "largest":
-            queries.sort(key=lambda i: -own[i])
-
-        def offers(i, free):
-            return sorted((np.sqrt(((x[i] - x[j]) ** 2).sum()), j) for j in free if admits(i, j))
-
-        for _ in range(k):
-            succeeded = []
-            waiting = list(queries)
-            while waiting:
-                if order == "closest":
-                    best = [(offers(i, free)[0], i) for i in waiting if offers(i, free)]
-                    if not best:
-                        break
-                    (_, key), query = min(best)
-                else:
-                    query = waiting[0]
-                    found = offers(query, free)
-                    key = found[0][1] if found else None
-                waiting.remove(query)
-                if key is not None:
-                    free.discard(key)
-                    taken.setdefault(query, []).append(key)
-                    succeeded.append(query)
-            queries = [i for i in queries if i in succeeded]
-    return taken
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(2, 30),
-    k=st.integers(1, 3),
-    order=st.sampled_from(greedy.ORDERS),
-    ties=st.booleans(),
-    caliper=st.sampled_from([None, 0.3, 2.0]),
-    prognostic_caliper=st.sampled_from([None, 0.5, 1.5]),
-    lists=st.integers(1, 5),
-    batch=st.integers(1, 10),
-)
-def test_without_replacement_equals_brute_force(seed, n, k, order, ties, caliper, prognostic_caliper, lists, batch):
-    rng = np.random.default_rng(seed)
-    x = rng.integers(0, 4, (n, 2)).astype(float) if ties else rng.normal(size=(n, 2))
-    domain = np.append([0, 1], rng.integers(0, 2, n - 2))
-    scores = rng.random(n)
-    own = np.where(domain == 1, scores, 1 - scores)
-    spread = scores.std(ddof=1)
-    outcome = rng.normal(size=n)
-    outcome_spread = outcome.std(ddof=1)
-    matcher = CaliperMatcher(
-        k=k,
-        replace=False,
-        order=order,
-        allow_fewer=True,
-        std_caliper=caliper,
-        caliper_sd="all",
-        prognostic_caliper=prognostic_caliper,
-    ).fit(x, domain, propensity_scores=scores, prognosis=outcome)
-
-    def admits(i, j):
-        near = caliper is None or np.abs(own[i] - (1 - own[j])) <= caliper * spread
-        alike = prognostic_caliper is None or np.abs(outcome[i] - outcome[j]) <= prognostic_caliper * outcome_spread
-        return near and alike
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(greedy, "LIST", lists)
-        patch.setattr(greedy, "BATCH", batch)
-        found = {query: [key for key in keys if key >= 0] for query, keys in pairs(matcher.match()).items()}
-    assert found == greedy_brute_force(x, domain, k, order, own, admits)
-
-
-@pytest.mark.parametrize("order", greedy.ORDERS)
-def test_without_replacement_no_key_serves_two_queries_of_a_domain(sites, order):
-    x, domain = sites
-    matches = CaliperMatcher(replace=False, order=order, k=2).fit(x, domain).match()
-    for side in np.unique(domain):
-        keys = matches.key[torch.from_numpy(domain[matches.query.numpy()] == side)].flatten()
-        assert len(keys.unique()) == len(keys) > 0
-
-
 def test_allow_fewer_adds_queries_with_fewer_keys_and_changes_no_other(two_sites):
     x, domain = two_sites
     settings = {"k": 8, "std_caliper": 0.3}
@@ -536,7 +451,7 @@ def test_effect_needs_one_direction(two_sites):
         ({"distance": "manhattan"}, "distance must be one of"),
         ({"centre": True, "distance": "mahalanobis"}, "centre needs one of the distances"),
         ({"estimand": "ate"}, "estimand must be one of"),
-        ({"order": "random"}, "order must be one of"),
+        ({"order": "nearest"}, "order must be one of"),
         ({"temperature": 0, "std_caliper": 0.2}, "temperature must be a positive number, got 0"),
         ({"exact": [7]}, r"exact names columns that X does not have: \[7\]"),
         ({"exact": [0, 1, 2]}, "exact names every column of X"),

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,13 +10,14 @@ from okapi.matching.calipers import Admissible, Calipers
 from okapi.matching.checks import (
     ArrayLike,
     check_choice,
+    check_count,
     check_flag,
-    check_k,
     check_side,
     check_sides_agree,
     check_vectors,
+    check_whole,
 )
-from okapi.matching.greedy import ORDERS, match_without_replacement
+from okapi.matching.greedy import ORDERS, Turns, match_without_replacement
 from okapi.matching.matches import Matches
 from okapi.matching.search import nearest
 
@@ -28,7 +30,7 @@ def caliper_nn(
     key_domain: ArrayLike,
     query_propensity: ArrayLike | None = None,
     key_propensity: ArrayLike | None = None,
-    k: int = 1,
+    k: int | ArrayLike = 1,
     fixed_caliper: float | None = None,
     std_caliper: float | None = None,
     caliper_scale: str = "probability",
@@ -42,6 +44,8 @@ def caliper_nn(
     key_exact: ArrayLike | None = None,
     replace: bool = True,
     order: str | None = None,
+    max_uses: int = 1,
+    random_state: int = 0,
     allow_fewer: bool = False,
 ) -> Matches:
     """Match every query to its k nearest keys of other domains.
@@ -61,7 +65,7 @@ def caliper_nn(
     query_propensity, key_propensity : tensor or array of shape (n,) or (n, S), optional
         Two domains 0 and 1: the probability of domain 1, shape (n,). More: that of each domain, shape (n, S). Sets of
         labels: the score of each label, shape (n, S). Needed by the calipers and the order "largest" only.
-    k : int, default=1
+    k : int or, without replacement, array of shape (n,), integers, default=1
         Keys per query.
     fixed_caliper : float in [0, 1], not 0.5, optional
         Leave out samples whose propensity is not inside ``(1 - t, t)``; with more than two domains, whose greatest
@@ -87,11 +91,16 @@ def caliper_nn(
     query_exact, key_exact : tensor or array of shape (n,), integers, optional
         Codes that must be equal within a pair.
     replace : bool, default=True
-        Whether a key may be matched to several queries. False: queries choose in turn, see ``order``, and no two of one
-        domain share a key.
-    order : {"largest", "closest", "data"}, optional
-        Who chooses first without replacement: the query with the largest propensity of its domain, that of the closest
-        pair, or the first row. By default "largest" with propensities, else "data", as in MatchIt.
+        Whether a key may be matched to any number of queries. False: queries choose in turn, see ``order``, and
+        ``max_uses`` of one domain share a key.
+    order : {"largest", "smallest", "closest", "random", "data"}, optional
+        Who chooses first without replacement: the query with the largest or smallest propensity of its domain, that of
+        the closest pair, a random one, or the first row. By default "largest" with propensities, else "data", as in
+        MatchIt.
+    max_uses : int, default=1
+        The most queries of a domain that are matched to one key without replacement.
+    random_state : int, default=0
+        Seed of the random order.
     allow_fewer : bool, default=False
         Keep queries that have some keys but fewer than k; missing keys are -1 in `Matches`.
 
@@ -127,7 +136,7 @@ def caliper_nn(
         direction=direction,
         prognostic=prognostic_caliper,
     )
-    check_choosing(k, replace, order, allow_fewer)
+    check_choosing(k, replace, order, allow_fewer, max_uses)
     x_query = check_vectors(queries, "queries")
     device = x_query.device
     x_key = x_query if keys is queries else check_vectors(keys, "keys", device)
@@ -140,40 +149,44 @@ def caliper_nn(
     calipers.check("query", query)
     calipers.check("key", key)
     check_sides_agree(query, key)
-    if replace:
-        order = None
-    elif order is None:
-        order = "data" if query.propensity is None else "largest"
-    elif order == "largest" and query.propensity is None:
-        raise ValueError('query_propensity is needed by order="largest", got None')
+    turns = None
+    if not replace:
+        order = order or ("data" if query.propensity is None else "largest")
+        if order in ("largest", "smallest") and query.propensity is None:
+            raise ValueError(f'query_propensity is needed by order="{order}", got None')
+        turns = Turns(order, check_count(k, len(x_query)), int(np.max(k)), max_uses, random_state)
 
     if device.type == "mps":  # has no float64, in which distances are settled
         cpu = torch.device("cpu")
         x_query, x_key, query, key = x_query.cpu(), x_key.cpu(), query.to(cpu), key.to(cpu)
-    return _match(x_query, x_key, calipers.admissible(query, key), k, order, allow_fewer).to(device)
+    admissible = calipers.admissible(query, key)
+    if turns is None:
+        return _with_replacement(x_query, x_key, admissible, int(k), allow_fewer=allow_fewer).to(device)
+    distance, index = match_without_replacement(x_query, x_key, admissible, turns)
+    needed = torch.ones_like(turns.n_keys) if allow_fewer else turns.n_keys
+    row = ((index >= 0).sum(1) >= needed.to(index.device)).nonzero()[:, 0]
+    return Matches(row, index[row], distance[row]).to(device)
 
 
-def check_choosing(k: int, replace: bool, order: str | None, allow_fewer: bool) -> None:
+def check_choosing(k: int | ArrayLike, replace: bool, order: str | None, allow_fewer: bool, max_uses: int = 1) -> None:
     """Reject settings of how queries choose their keys."""
-    check_k(k)
     check_flag("replace", replace)
     check_flag("allow_fewer", allow_fewer)
+    check_whole("max_uses", max_uses)
+    if replace or np.ndim(k) == 0:
+        check_whole("k", k)
+    if replace and max_uses != 1:
+        raise ValueError(f"max_uses needs replace=False, got max_uses={max_uses} with replacement")
     if order is not None:
         check_choice("order", order, ORDERS)
 
 
-def _match(
-    queries: Tensor, keys: Tensor, admissible: Admissible, k: int, order: str | None, allow_fewer: bool
-) -> Matches:
-    """Match stratum by stratum; an order is given for matching without replacement only."""
+def _with_replacement(queries: Tensor, keys: Tensor, admissible: Admissible, k: int, *, allow_fewer: bool) -> Matches:
+    """Match stratum by stratum."""
     parts = []
     for query_rows, key_rows in admissible.strata():
-        if order is None:
-            plan = admissible.plan(queries.shape[1], query_rows, key_rows)
-            parts.append((plan.query_order, *nearest(queries, keys, plan, k)))
-        else:
-            chosen = match_without_replacement(queries, keys, admissible, k, order, query_rows, key_rows)
-            parts.append((query_rows, *chosen))
+        plan = admissible.plan(queries.shape[1], query_rows, key_rows)
+        parts.append((plan.query_order, *nearest(queries, keys, plan, k)))
     row, distance, index = (torch.cat(values) for values in zip(*parts, strict=True))
     place = row.argsort()
     place = place[index[place, 0 if allow_fewer else -1] >= 0]

@@ -134,12 +134,15 @@ class Admissible:
 
     def strata(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the admissible rows of queries and of keys among which all agree in their exact codes."""
-        if self.query.exact is None or self.key.exact is None or not len(self.query.exact):
+        if self.query.exact is None or self.key.exact is None or not len(self.query_rows):
             yield self.query_rows, self.key_rows
             return
-        of_query, of_key = self.query.exact[self.query_rows], self.key.exact[self.key_rows]
-        for code in self.query.exact.unique():
-            yield self.query_rows[of_query == code], self.key_rows[of_key == code]
+        of_query, query_order = self.query.exact[self.query_rows].sort(stable=True)
+        of_key, key_order = self.key.exact[self.key_rows].sort(stable=True)
+        codes, counts = of_query.unique_consecutive(return_counts=True)
+        first, last = torch.searchsorted(of_key, codes).tolist(), torch.searchsorted(of_key, codes, right=True).tolist()
+        for queries, start, stop in zip(query_order.split(counts.tolist()), first, last, strict=True):
+            yield self.query_rows[queries], self.key_rows[key_order[start:stop]]
 
     def _set_thresholds(self, std: float) -> None:
         assert self.query.propensity is not None

@@ -45,10 +45,18 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def check_k(k: int) -> None:
+def check_whole(name: str, value: Any) -> None:
     """Reject anything but a whole number of at least one."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise ValueError(f"k must be a whole number of at least 1, got {k!r}")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def check_count(k: Any, n: int) -> Tensor:
+    """Return how many keys each of ``n`` queries is to have, given one number or that of each."""
+    count = torch.full((n,), int(k)) if np.ndim(k) == 0 else to_tensor(k, "k").cpu()
+    if count.shape != (n,) or count.is_floating_point() or (n and int(count.min()) < 1):
+        raise ValueError(f"k must be a whole number of at least 1, or {n} such, got shape {tuple(count.shape)}: {k!r}")
+    return count.long()
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -1,147 +1,230 @@
-"""Matching without replacement: queries choose in turn, and a key chosen is gone."""
+"""Matching without replacement: queries choose in turn, and a key chosen as often as it may be is gone."""
 
 import heapq
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from okapi.matching.calipers import Admissible
-from okapi.matching.search import Search
+from okapi.matching.free_keys import Candidate, FreeKeys, KeysBySearch, KeysOnLine
 
-ORDERS = ("largest", "closest", "data")
-LIST = 16  # nearest free keys looked up at a time for a query
-BATCH = 512  # queries looked up at a time
+Array = NDArray[Any]
 
-
-class Candidate(NamedTuple):
-    """A key that a query may take, and its distance."""
-
-    distance: float
-    key: int
+ORDERS = ("largest", "smallest", "closest", "random", "data")
 
 
-def match_without_replacement(
-    queries: Tensor,
-    keys: Tensor,
-    admissible: Admissible,
-    k: int,
-    order: str,
-    query_rows: Tensor,
-    key_rows: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Match in k rounds; in each every query takes the nearest admissible key that is still free.
-
-    Among the queries of one domain a key is used once; queries of different domains are matched apart. A query that
-    finds no key in a round takes no part in the next.
+class Turns(NamedTuple):
+    """Who chooses when, and how often.
 
     Parameters
     ----------
-    queries, keys : Tensor of shape (n, d) and (m, d)
-    admissible : Admissible
+    order : {"largest", "smallest", "closest", "random", "data"}
+        Who chooses first: the query with the largest or the smallest propensity of its domain, the query of the closest
+        pair, a random one, or the first row. Ties to the earlier row.
+    n_keys : Tensor of shape (n,), int64
+        The most keys of each query.
     k : int
-    order : {"largest", "closest", "data"}
-        Who chooses first: the query with the largest propensity of its domain, the query of the closest pair, or the
-        first row.
-    query_rows, key_rows : Tensor of shape (r,) and (s,)
-        Admissible rows among which to match.
+        The most of these.
+    max_uses : int
+        How many queries of a domain may have one key.
+    random_state : int
+        Seed of the random order.
+    """
+
+    order: str
+    n_keys: Tensor
+    k: int
+    max_uses: int = 1
+    random_state: int = 0
+
+
+def match_without_replacement(
+    queries: Tensor, keys: Tensor, admissible: Admissible, turns: Turns
+) -> tuple[Tensor, Tensor]:
+    """Match in rounds; in each every query takes the nearest admissible key that is still free.
+
+    Queries of different domains are matched apart. A query that finds no key in a round takes no part in the next.
 
     Returns
     -------
-    distance, index : Tensor of shape (r, k)
-        As `okapi.matching.search.nearest` returns them, in the order of ``query_rows``.
+    distance, index : Tensor of shape (n, k)
+        As `okapi.matching.search.nearest` returns them, for the rows of ``queries``.
     """
-    device = queries.device
-    distance = torch.full((len(query_rows), k), torch.inf, dtype=torch.float64, device=device)
-    index = torch.full((len(query_rows), k), -1, device=device)
-    place = torch.full((len(queries),), -1, device=device)
-    place[query_rows] = torch.arange(len(query_rows), device=device)
-    for rows in _by_domain(query_rows, admissible):
-        plan = admissible.plan(keys.shape[1], rows, key_rows)
-        turn = plan.query_order.argsort()
-        if order == "largest":
-            propensity = admissible.query.domain_propensity()[plan.query_order[turn]]
-            turn = turn[propensity.argsort(descending=True, stable=True)]
-        free = _FreeKeys(Search(queries, keys, plan))
-        positions = turn.tolist()
-        for rank in range(k):
-            taken = free.take_closest_first(positions) if order == "closest" else free.take_in_turn(positions)
-            positions = [position for position in positions if position in taken]
-            at = place[plan.query_order[positions]]
-            chosen = [taken[position] for position in positions]
-            distance[at, rank] = torch.tensor([one.distance for one in chosen], dtype=torch.float64, device=device)
-            index[at, rank] = torch.tensor([one.key for one in chosen], dtype=torch.int64, device=device)
-    return distance, index
+    distance = torch.full((len(queries), turns.k), torch.inf, dtype=torch.float64)
+    index = torch.full((len(queries), turns.k), -1)
+    for free, turn in _problems(queries, keys, admissible, turns):
+        chosen = _Chosen(free, turns.n_keys.tolist(), turns.max_uses)
+        chosen.match(turn, closest_first=turns.order == "closest")
+        distance[chosen.query, chosen.rank] = torch.tensor(chosen.distance, dtype=torch.float64)
+        index[chosen.query, chosen.rank] = torch.tensor(chosen.key, dtype=torch.int64)
+    return distance.to(queries.device), index.to(queries.device)
 
 
-def _by_domain(query_rows: Tensor, admissible: Admissible) -> Iterator[Tensor]:
+def _problems(
+    queries: Tensor, keys: Tensor, admissible: Admissible, turns: Turns
+) -> Iterator[tuple[FreeKeys, list[int]]]:
+    """Yield problems that share no key among queries of one domain, with the turn of their queries."""
+    line = _Line.of(queries, keys, admissible)
+    priority = _priority(admissible, turns)
+    for query_rows, key_rows in admissible.strata() if line is None else [(admissible.query_rows, admissible.key_rows)]:
+        for rows in _by_domain(query_rows, admissible):
+            turn = rows[priority[rows].argsort(stable=True)].tolist()
+            if line is not None:
+                yield line.free_keys(rows, key_rows), turn
+            elif turn:
+                plan = admissible.plan(keys.shape[1], rows, key_rows)
+                n_own = turns.k - 1 if turns.max_uses > 1 else 0
+                yield KeysBySearch(queries, keys, plan, turn, in_turn=turns.order != "closest", n_own=n_own), turn
+
+
+def _priority(admissible: Admissible, turns: Turns) -> Tensor:
+    """Return numbers by which queries choose, the smallest first; equal ones by row."""
+    device = admissible.query.domain.device
+    if turns.order in ("largest", "smallest"):
+        propensity = admissible.query.domain_propensity()
+        return -propensity if turns.order == "largest" else propensity
+    n = len(admissible.query.domain)
+    if turns.order == "random":
+        return torch.from_numpy(np.random.default_rng(turns.random_state).permutation(n)).to(device)
+    return torch.arange(n, device=device)
+
+
+def _by_domain(rows: Tensor, admissible: Admissible) -> Iterator[Tensor]:
     """Yield the query rows of each domain; all at once where domains are multi-label."""
     if admissible.multi_label:
-        yield query_rows
+        yield rows
         return
-    domain = admissible.query.domain[query_rows]
+    domain = admissible.query.domain[rows]
     for one in torch.unique(domain):
-        yield query_rows[domain == one]
+        yield rows[domain == one]
 
 
-class _FreeKeys:
-    """Keys that are still free, and who takes them. Queries are positions in the plan's order, keys are rows."""
+class _Line(NamedTuple):
+    """A matching of vectors of one column, in which the std-caliper, if any, is on that very column."""
 
-    def __init__(self, search: Search) -> None:
-        self.search = search
-        self.position = {row: position for position, row in enumerate(search.plan.key_order.tolist())}
-        self.taken: set[int] = set()
-        self._not_yet_removed: list[int] = []
+    query: Array
+    key: Array
+    admissible: Admissible
 
-    def take_in_turn(self, positions: list[int]) -> dict[int, Candidate]:
-        """Let the queries choose one after the other."""
-        chosen: dict[int, Candidate] = {}
-        start = 0
-        while start < len(positions):
-            for position, candidates in self._look_up(positions[start : start + BATCH]):
-                nearest = next((one for one in candidates if one.key not in self.taken), None)
-                if nearest is None and len(candidates) == LIST:
-                    break  # all taken since they were looked up, and there may be more: look up again from here
-                if nearest is not None:
-                    chosen[position] = self._take(nearest)
-                start += 1
-        return chosen
+    @classmethod
+    def of(cls, queries: Tensor, keys: Tensor, admissible: Admissible) -> "_Line | None":
+        """Return the vectors and calipers as a line if they are one."""
+        if queries.shape[1] > 1 or admissible.multi_label or admissible.calipers.prognostic is not None:
+            return None
+        query, key = queries[:, 0].double(), keys[:, 0].double()
+        if admissible.calipers.std is not None and not (
+            torch.equal(query, admissible.query_score) and torch.equal(key, admissible.key_score)
+        ):
+            return None
+        return cls(query.cpu().numpy(), key.cpu().numpy(), admissible)
 
-    def take_closest_first(self, positions: list[int]) -> dict[int, Candidate]:
-        """Let the closest pair of a query without a key and a free key go first; ties to the earlier row."""
-        candidates: dict[int, list[Candidate]] = {}
-        for start in range(0, len(positions), BATCH):
-            candidates.update(self._look_up(positions[start : start + BATCH]))
-        row = self.search.plan.query_order.tolist()
-        heap = [(of_query[0], row[position], position) for position, of_query in candidates.items() if of_query]
-        heapq.heapify(heap)
-        chosen: dict[int, Candidate] = {}
+    def free_keys(self, query_rows: Tensor, key_rows: Tensor) -> KeysOnLine:
+        """Return the keys for the queries of one domain."""
+        query, key = self.admissible.query, self.admissible.key
+        domain = query.domain[query_rows[0]]
+        key_rows = key_rows[key.domain[key_rows] != domain]
+        limit = np.inf
+        if self.admissible.calipers.std is not None:
+            limit = float(self.admissible.window_threshold[int(domain), 1 - int(domain)])
+        groups = [
+            torch.zeros_like(rows) if side.exact is None else side.exact[rows]
+            for side, rows in ((query, query_rows), (key, key_rows))
+        ]
+        rows = [each.cpu().numpy() for each in (query_rows, key_rows, *groups)]
+        return KeysOnLine(self.query, self.key, limit, *rows)
+
+
+class _Chosen:
+    """The keys chosen so far in one problem, as parallel lists: query, rank, key, distance."""
+
+    def __init__(self, free: FreeKeys, count: Sequence[int], max_uses: int) -> None:
+        self.free, self.count, self.max_uses = free, count, max_uses
+        self.query: list[int] = []
+        self.rank: list[int] = []
+        self.key: list[int] = []
+        self.distance: list[float] = []
+        self._uses: dict[int, int] = defaultdict(int)
+        self._own: dict[int, list[int]] = defaultdict(list)
+
+    def match(self, turn: Sequence[int], *, closest_first: bool) -> None:
+        """Match in rounds until no query that found a key in the last one may have another."""
+        rank = 0
+        while turn:
+            start = len(self.query)
+            if closest_first:
+                self._closest_first(turn)
+            else:
+                self._in_turn(turn)
+            self.rank += [rank] * (len(self.query) - start)
+            rank += 1
+            served = set(self.query[start:])
+            turn = [query for query in turn if query in served and self.count[query] > rank]
+
+    def _in_turn(self, turn: Sequence[int]) -> None:
+        for query in turn:
+            nearest = self.free.nearest(query, self._own.get(query, ()))
+            if nearest is not None:
+                self._take(query, nearest)
+
+    def _closest_first(self, turn: Sequence[int]) -> None:
+        """Let the closest pair of a query without a key and a free key go first; ties to the lower key, then query."""
+        queues = [[query] for query in turn] if self._own else self.free.alike(turn)
+        heap: list[tuple[Candidate, int, list[int]]] = []
+        for queue in queues:
+            queue.reverse()
+            self._enter(heap, queue)
         while heap:
-            nearest, _, position = heapq.heappop(heap)
-            if nearest.key not in self.taken:
-                chosen[position] = self._take(nearest)
-                continue
-            free = [one for one in candidates[position] if one.key not in self.taken]
-            if not free and len(candidates[position]) == LIST:
-                _, free = next(self._look_up([position]))
-                candidates[position] = free
-            if free:
-                heapq.heappush(heap, (free[0], row[position], position))
-        return chosen
+            nearest, query, queue = heapq.heappop(heap)
+            if self._uses[nearest.key] < self.max_uses:
+                self._take(query, nearest)
+                queue.pop()
+            self._enter(heap, queue)
 
-    def _take(self, candidate: Candidate) -> Candidate:
-        self.taken.add(candidate.key)
-        self._not_yet_removed.append(self.position[candidate.key])
-        return candidate
+    def _enter(self, heap: list[tuple[Candidate, int, list[int]]], queue: list[int]) -> None:
+        """Put the next query of a queue, whose end comes first, with its nearest free key on the heap."""
+        if queue and (nearest := self.free.nearest(queue[-1], self._own.get(queue[-1], ()))) is not None:
+            heapq.heappush(heap, (nearest, queue[-1], queue))
 
-    def _look_up(self, positions: list[int]) -> Iterator[tuple[int, list[Candidate]]]:
-        """Yield each query with its nearest free keys, at most ``LIST``."""
-        device = self.search.queries.device
-        self.search.remove(torch.tensor(self._not_yet_removed, dtype=torch.int64, device=device))
-        self._not_yet_removed.clear()
-        ascending, order = torch.tensor(positions, dtype=torch.int64, device=device).sort()
-        distance, index = self.search.nearest(LIST, ascending)
-        back = order.argsort()
-        for position, distances, keys in zip(positions, distance[back].tolist(), index[back].tolist(), strict=True):
-            yield position, [Candidate(d, key) for d, key in zip(distances, keys, strict=True) if key >= 0]
+    def _take(self, query: int, nearest: Candidate) -> None:
+        self.query.append(query)
+        self.key.append(nearest.key)
+        self.distance.append(nearest.distance)
+        self._uses[nearest.key] += 1
+        if self._uses[nearest.key] == self.max_uses:
+            self.free.remove(nearest.key)
+        if self.max_uses > 1:
+            self._own[query].append(nearest.key)
+
+
+def variable_ratio(propensity: Array, ratio: float, fewest: int, most: int) -> Array:
+    """Return how many keys each query is to have, shape (n,), for ``ratio`` of them on average.
+
+    As many queries as possible have the most, all others but one the fewest: those with the largest propensities, which
+    have the fewest keys around them (Ming and Rosenbaum, Biometrics 56, 2000).
+
+    Parameters
+    ----------
+    propensity : array of shape (n,)
+        Of the query's own domain.
+    ratio : float
+    fewest, most : int
+
+    Examples
+    --------
+    >>> variable_ratio(np.array([0.9, 0.5, 0.7, 0.2]), ratio=2, fewest=1, most=4)
+    array([1, 2, 1, 4])
+    """
+    if not 1 <= fewest < ratio < most:
+        raise ValueError(f"ratio must lie between fewest and most, which is at least 1; got {ratio}, {fewest}, {most}")
+    n = len(propensity)
+    n_most, rest = divmod(round(ratio * n) - fewest * n, most - fewest)
+    count = np.full(n, fewest)
+    order = np.argsort(propensity, kind="stable")
+    count[order[:n_most]] = most
+    count[order[n_most : n_most + 1]] += rest
+    return count

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from okapi.evaluation.diagnosis.inputs import Kind, Samples, gather
 from okapi.evaluation.diagnosis.pairs import Known, leave_out, look_at
 from okapi.evaluation.diagnosis.verdict import Basis, Verdict, expectations, rule
-from okapi.matching.checks import check_k
+from okapi.matching.checks import check_whole
 
 MOST_LEFT_OUT = 8  # of more labelled domains the largest are left out
 
@@ -138,7 +138,7 @@ def diagnose(
     >>> diagnosis.verdict, diagnosis.basis
     ('may help', 'leave_one_domain_out')
     """
-    check_k(k)
+    check_whole("k", k)
     samples = gather(
         X, domain, target, unlabelled=unlabelled, task=task, normalise=normalise, limit=limit, seed=seed
     )  # fmt: skip
