@@ -1,4 +1,4 @@
-"""A small data set of all six splits for tests, and a config for it."""
+"""A small data set of all splits for tests, and a config for it."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,13 +10,13 @@ import torch
 from okapi.config import DATA_SETTINGS, Config, make_config
 from okapi.data.dataset import Dataset
 from okapi.data.registry import BUILDERS
-from okapi.data.splits import SPLITS
+from okapi.data.splits import SPLITS, TESTS
 from okapi.data.task import Task
 
 EACH = 12
 SPLIT = np.repeat(SPLITS, EACH)
 ROWS = len(SPLIT)
-TEST_ROWS = frozenset(np.flatnonzero(np.isin(SPLIT, ["id_test", "ood_test"])).tolist())
+TEST_ROWS = frozenset(np.flatnonzero(np.isin(SPLIT, TESTS)).tolist())
 TARGETS = {
     "classification": (Task("classification", 3), torch.arange(ROWS) % 3),
     "regression": (Task("regression", 1), torch.linspace(-1, 1, ROWS)[torch.arange(ROWS) * 5 % ROWS]),

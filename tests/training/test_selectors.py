@@ -144,8 +144,9 @@ def test_an_oracle_needs_consent_and_bears_its_name_everywhere(monkeypatch, tmp_
 
 
 def test_an_oracle_names_a_test_sample_that_it_cannot_predict(monkeypatch, tmp_path):
-    inputs = register(monkeypatch).inputs.clone()
-    inputs[-2:] = torch.nan
+    data = register(monkeypatch)
+    inputs = data.inputs.clone()
+    inputs[data.rows("ood_test")[-2:]] = torch.nan
     register(monkeypatch, inputs=inputs)
     words = r"samples sample 70, sample 71 of ood_test are not finite after step 1"
     with pytest.raises(NotFiniteError, match=words):

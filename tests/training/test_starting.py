@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.training.small_data import register
+from tests.training.small_data import ROWS, register
 
 from okapi.config import ConfigError, make_config
 from okapi.runs import Run, Started
@@ -87,7 +87,7 @@ def test_a_resumed_run_needs_the_other_no_longer(erm, tmp_path, monkeypatch):
 
 
 def test_the_data_may_differ_but_not_its_classes(erm, tmp_path, monkeypatch):
-    register(monkeypatch, class_names=NAMES, inputs=torch.randn(72, 5), domain_names=("here", "there", "elsewhere"))
+    register(monkeypatch, class_names=NAMES, inputs=torch.randn(ROWS, 5), domain_names=("here", "there", "elsewhere"))
     train(config(str(erm)), tmp_path / "run")
     register(monkeypatch, class_names=("ant", "cat", "bee"))
     with pytest.raises(ConfigError, match=r"same classes: \S*erm has 'ant', 'bee', 'cat', the data has 'ant', 'cat', "):

@@ -13,7 +13,7 @@ from okapi.benchmark.runs import Run, read_run
 from okapi.benchmark.tables import Table
 from okapi.files import write_bytes
 
-SPLITS = ("ood_test", "id_test", "ood_val", "id_val")
+SPLITS = ("ood_test", "unlabelled_test", "id_test", "ood_val", "id_val")
 """In the order in which a table prefers them."""
 
 _ENVIRONMENT = ("torch", "python", "platform", "processor", "threads")
@@ -104,7 +104,7 @@ class Results:
         Parameters
         ----------
         split : str, optional
-            By default the first of ood_test, id_test, ood_val and id_val that runs have figures of.
+            By default the first of ``SPLITS`` that runs have figures of.
         metric : str, optional
             By default the one that the config names, or the task's main one.
         """

@@ -16,11 +16,12 @@ from typing import Any
 
 from okapi.benchmark.energy import Tracking, measured
 from okapi.config import make_config
+from okapi.data.splits import TESTS
 from okapi.files import write_json
 from okapi.runs import Run
 from okapi.training import RunError, resume, train
 from okapi.training.devices import is_first
-from okapi.training.evaluating import TESTS, Evaluator
+from okapi.training.evaluating import Evaluator
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from okapi.messages import did_you_mean, listed
 
 Splits = NDArray[np.str_]
 
-SPLITS = ("train", "unlabelled", "id_val", "ood_val", "id_test", "ood_test")
+SPLITS = ("train", "unlabelled", "id_val", "ood_val", "id_test", "ood_test", "unlabelled_test")
 """All splits, in the order in which they are used."""
 LEARNT_FROM = ("train", "unlabelled")
 VALIDATION = ("id_val", "ood_val")

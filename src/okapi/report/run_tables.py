@@ -13,7 +13,7 @@ from okapi.report.runs import RunRecord
 from okapi.table import Cell, Column, Table
 
 _four = fixed(4)
-PREFERRED = ("ood_test", "ood_val", "id_test", "id_val")
+PREFERRED = ("ood_test", "unlabelled_test", "ood_val", "id_test", "id_val")
 """Splits, in the order in which worst groups and confusion are shown."""
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from okapi.data.dataset import Dataset
 from okapi.data.registry import build_dataset
-from okapi.data.splits import SPLITS
+from okapi.data.splits import SPLITS, TESTS
 from okapi.evaluation import evaluate, fairness, group_table, metrics_for, never_predicted, plain_metric
 from okapi.messages import listed
 from okapi.runs import Evaluation as Record
@@ -25,7 +25,6 @@ from okapi.training.parts import build_network
 from okapi.training.predictions import write_predictions
 from okapi.training.validation import predict
 
-TESTS = ("id_test", "ood_test")
 LABELLED = tuple(split for split in SPLITS if split != "unlabelled")
 
 
