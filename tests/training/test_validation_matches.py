@@ -49,7 +49,7 @@ def logged(run, split, step):
     return found[found.index.str.startswith("match_")].to_dict()
 
 
-def outcome_of(task, target=None, prediction=None):
+def prognosis_of(task, target=None, prediction=None):
     """Return labels, or what the network predicts, as the prognostic caliper compares them."""
     if target is None:
         both = {"classification": lambda x: x.softmax(1), "multilabel": torch.sigmoid, "regression": lambda x: x}
@@ -88,17 +88,17 @@ def expected(run, algorithm, dataset, split, calipers, domain):
             "vectors": unit.double().numpy(),
             "domain": dataset.domain[rows].numpy() if by_label else np.full(len(rows), int(name != "train")),
             "propensity": score,
-            "outcome": outcome_of(dataset.task, target if name == "train" else None, prediction),
+            "prognosis": prognosis_of(dataset.task, target if name == "train" else None, prediction),
             "target": target,
         }
     if dataset.task.kind == "regression":
-        scale = sides["train"]["outcome"].std(axis=0, ddof=1)
+        scale = sides["train"]["prognosis"].std(axis=0, ddof=1)
         for side in sides.values():
-            side["outcome"] = side["outcome"] / scale
+            side["prognosis"] = side["prognosis"] / scale
     elif dataset.task.kind == "classification" and calipers.get("class_prior") is not None:
-        said = sides[split]["outcome"]
-        aligned = said * sides["train"]["outcome"].mean(axis=0) / said.mean(axis=0)
-        sides[split]["outcome"] = aligned / aligned.sum(axis=1, keepdims=True)
+        said = sides[split]["prognosis"]
+        aligned = said * sides["train"]["prognosis"].mean(axis=0) / said.mean(axis=0)
+        sides[split]["prognosis"] = aligned / aligned.sum(axis=1, keepdims=True)
     everyone = torch.cat([side["target"] for side in sides.values()])
     rules = {name: value for name, value in calipers.items() if name not in ("centre", "class_prior")}
     figures = {}
@@ -107,8 +107,8 @@ def expected(run, algorithm, dataset, split, calipers, domain):
         matches = brute_force(
             q["vectors"],
             k["vectors"],
-            **{f"query_{name}": q[name] for name in ("domain", "propensity", "outcome")},
-            **{f"key_{name}": k[name] for name in ("domain", "propensity", "outcome")},
+            **{f"query_{name}": q[name] for name in ("domain", "propensity", "prognosis")},
+            **{f"key_{name}": k[name] for name in ("domain", "propensity", "prognosis")},
             **rules,
         )
         figures[f"match_rate_{way}"] = len(matches) / len(q["vectors"])
