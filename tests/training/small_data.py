@@ -1,4 +1,4 @@
-"""A small data set of all splits for tests, and a config for it."""
+"""A small data set of six splits for tests, and a config for it."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from okapi.data.splits import SPLITS, TESTS
 from okapi.data.task import Task
 
 EACH = 12
-SPLIT = np.repeat(SPLITS, EACH)
+SPLIT = np.repeat(SPLITS[:6], EACH)
 ROWS = len(SPLIT)
 TEST_ROWS = frozenset(np.flatnonzero(np.isin(SPLIT, TESTS)).tolist())
 TARGETS = {

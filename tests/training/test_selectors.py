@@ -112,7 +112,8 @@ def test_a_resumed_run_selects_the_same(name, monkeypatch, tmp_path):
 def test_training_reads_no_row_of_a_test_split(name, monkeypatch, tmp_path):
     inputs = Recorded(register(monkeypatch).inputs.clone())
     inputs.inputs[sorted(TEST_ROWS)] = torch.nan  # and would not survive it
-    register(monkeypatch, inputs=inputs)
+    half = (SPLIT == "id_test") & (np.arange(len(SPLIT)) % 2 == 0)
+    register(monkeypatch, inputs=inputs, split=np.where(half, "unlabelled_test", SPLIT))
     okapi = {
         "name": "okapi",
         "bank": 20,
