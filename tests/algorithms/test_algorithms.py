@@ -295,6 +295,25 @@ def test_one_direction_with_online_queries_encodes_only_what_it_needs(direction)
     torch.testing.assert_close(algorithm.consistency.encodings.rows(), expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "normalised", "calls"),
+    [
+        ("okapi", True, [SIZE, SIZE]),  # by pool, as in the paper
+        ("okapi", False, [2 * SIZE]),
+        ("okapi_plus", True, [3 * SIZE]),
+        ("okapi_plus", False, [2 * SIZE, SIZE]),  # weak views, then strong ones
+    ],
+)
+def test_which_samples_are_encoded_together(name, normalised, calls):
+    algorithm, seen = make(name, TASKS["classification"]), []
+    if not normalised:
+        for encoder in (algorithm.network.encoder, algorithm.consistency.momentum.average.module):
+            encoder[1] = torch.nn.Identity()
+    algorithm.network.encoder.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    algorithm.training_step(toy(TASKS["classification"]), 0)
+    assert seen == calls
+
+
 @pytest.mark.parametrize("one_way", [False, True])
 def test_by_pool_labelled_samples_are_normalised_without_the_others(one_way):
     task = TASKS["classification"]

@@ -105,5 +105,6 @@ class Okapi(CrossDomainAlgorithm):
         return supervised, matched.loss, matched.metrics
 
     def _first_pool(self, batch: Batch) -> int:
-        """Return how many samples are a batch of their own to batch normalisation."""
-        return len(batch.labelled) if self.settings.batch_norm == "by_pool" else 0
+        """Return how many samples are encoded apart from the rest, as a batch of their own to batch normalisation."""
+        apart = self.settings.batch_norm == "by_pool" and self.network.has_batch_norm
+        return len(batch.labelled) if apart else 0

@@ -59,6 +59,11 @@ class Network(nn.Module):
             raise TypeError(f"encoder must have a whole number out_features, {type(encoder).__name__} has none")
         self.encoder, self.head = encoder, head
 
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether what the encoder says of an input depends, in training, on the others of its batch."""
+        return any(isinstance(layer, _BatchNorm) and layer.training for layer in self.encoder.modules())
+
     def forward(self, inputs: Tensor | Mapping[str, Tensor], apart: int = 0) -> Output:
         """Return encodings and predictions.
 
@@ -66,18 +71,12 @@ class Network(nn.Module):
         ----------
         inputs : tensor (n, ...), or mapping of such
         apart : int
-            In training, layers of batch normalisation take so many first inputs for one batch and the rest for a
-            second; statistics of both enter those used later. 0: all are one batch.
+            So many first inputs are encoded in a call of their own, and the rest in a second: each is a batch to layers
+            of batch normalisation, and less memory is needed at a time. 0: all in one call.
         """
-        encoding = self._encode_apart(inputs, apart) if apart and self._normalises() else self.encoder(inputs)
+        parts = [_rows(inputs, rows) for rows in (slice(apart), slice(apart, None))] if apart else [inputs]
+        encoding = torch.cat([self.encoder(part) for part in parts])
         return Output(encoding, self.head(encoding))
-
-    def _normalises(self) -> bool:
-        return any(isinstance(layer, _BatchNorm) and layer.training for layer in self.encoder.modules())
-
-    def _encode_apart(self, inputs: Tensor | Mapping[str, Tensor], count: int) -> Tensor:
-        parts = [_rows(inputs, rows) for rows in (slice(count), slice(count, None))]
-        return torch.cat([self.encoder(part) for part in parts])
 
 
 def _rows(inputs: Tensor | Mapping[str, Tensor], rows: slice) -> Tensor | Mapping[str, Tensor]:
