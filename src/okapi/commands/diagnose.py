@@ -125,22 +125,24 @@ def encoded_samples(
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis, source: str) -> None:
-    """Print the verdict, its reasons, the metrics and the settings to use."""
+    """Print the verdict, what to do with which settings, why, and then the numbers."""
 
-    def say(line: str) -> None:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+    def say(line: str, style: str = "") -> None:
+        console.print(Text(line, style=style), soft_wrap=not console.is_terminal)
 
     labelled = ", ".join(diagnosis.labelled)
     named = f"labelled {labelled}; unlabelled {', '.join(diagnosis.unlabelled)}"
     say(f"{source}: {named if diagnosis.task else f'no labels, domains {labelled}'}")
     print_notes(console, diagnosis.notes)
-    console.print()
-    console.print(Text(diagnosis.headline, style="bold"), soft_wrap=not console.is_terminal)
-    for line in (diagnosis.advice, *(f"- {reason}" for reason in diagnosis.reasons)):
-        say(line)
+    for title, lines in (
+        (diagnosis.headline, [diagnosis.advice]),
+        ("In the config", [settings_yaml(diagnosis)]),
+        ("Why", [f"- {reason}" for reason in diagnosis.reasons]),
+    ):
+        console.print()
+        say(title, style="bold")
+        for line in lines:
+            say(line)
     for table in (expected_table(diagnosis), left_out_table(diagnosis), domains_table(diagnosis)):
         if table.rows:
             table.print(console, MOST_ROWS, "which --json and --report list")
-    console.print()
-    say("Settings, to paste into a config:")
-    say(settings_yaml(diagnosis))

@@ -29,32 +29,30 @@ class Diagnosis:
     advice : str
         What to do.
     chosen : str, optional
-        Which strategy is proposed: none, fixed, std, paper, centred or okapi_plus; None: not to match.
+        Which strategy is proposed: none, paper, centred or okapi_plus; None: not to match.
     settings : dict
         The section ``algorithm`` of a config.
     reasons : tuple of str
     basis : {"leave_one_domain_out", "agreement", "none"}
         What the verdict rests on: on pairs between labelled domains; with one labelled domain, on how far pairs agree
-        with a predictor; without labels, on nothing.
+        with a plain model; without labels, on nothing.
     expected : DataFrame
         A row per strategy: ``strategy``, ``expectation``, ``why``, ``precision``, ``predictor``, ``gain``,
         ``pseudo_label_gain``, ``match_rate`` and more; see ``okapi.evaluation.diagnosis.verdict.expectations``.
     left_out : DataFrame
-        How right pairs are, by ``domain`` left out and ``strategy``: ``precision``, ``predictor`` on all and
-        ``predictor_matched`` on the matched samples, ``pseudo_labelled`` after it learnt from the labels of the keys,
-        too, ``chance``. In classification these are shares; in regression skill, 1 less the mean error over that of
-        guessing the mean.
+        How right pairs are, by ``domain`` left out and ``strategy``: ``precision``, ``predictor`` (of a plain model) on
+        all and ``predictor_matched`` on the matched samples, ``pseudo_labelled`` after it learnt from the labels of the
+        keys, too, ``chance``. In classification these are shares; in regression skill, 1 less the mean error over that
+        of guessing the mean.
     domains : DataFrame
-        A row per unlabelled domain: ``domain``, ``samples``, ``auc`` and ``overlap`` of its propensities and those of
-        the labelled domains (without labels, of all others) by models that were fitted to other samples; in
-        classification the ``confidence`` of a predictor, and with several labelled domains the ``estimated_accuracy``:
-        the confidence less what it is too high by in the domains left out.
+        A row per unlabelled domain: ``domain``, ``samples``, ``auc`` of its propensities and those of the labelled
+        domains (without labels, of all others) by models that were fitted to other samples; in classification the
+        ``confidence`` of a plain model, and with several labelled domains the ``estimated_accuracy``: the confidence
+        less what it is too high by in the domains left out.
     unlabelled_matches : DataFrame
         Matches of each unlabelled ``domain`` in all labelled ones by ``strategy``: ``match_rate``, ``distinct_keys``
-        (as a share of the pairs), ``busiest_key`` (as a share of the matched queries), ``agreement`` of predictor and
+        (as a share of the pairs), ``busiest_key`` (as a share of the matched queries), ``agreement`` of the model and
         keys.
-    histograms : DataFrame
-        Propensities of each unlabelled ``domain`` and the labelled ones in bins, as shares of both.
     task : {"classification", "regression"}, optional
     labelled, unlabelled : tuple of str
     k : int
@@ -73,7 +71,6 @@ class Diagnosis:
     left_out: pd.DataFrame
     domains: pd.DataFrame
     unlabelled_matches: pd.DataFrame
-    histograms: pd.DataFrame
     task: str | None
     labelled: tuple[str, ...]
     unlabelled: tuple[str, ...]
@@ -161,7 +158,6 @@ def diagnose(
         left_out=left_out,
         domains=domains,
         unlabelled_matches=matches,
-        histograms=pd.DataFrame([row for one in looked for row in one.histogram]),
         task=samples.task.kind if samples.task else None,
         labelled=samples.labelled,
         unlabelled=samples.unlabelled,

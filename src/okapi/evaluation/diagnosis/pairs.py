@@ -16,8 +16,6 @@ from okapi.evaluation.metrics import Floats, accuracy, decide, pearson_r, probab
 from okapi.matching import Matches
 from okapi.nn.match_metrics import hubness
 
-BINS = 20  # of propensities
-
 
 class Known(NamedTuple):
     """Predictions (n, outputs) of samples that the predictor was not fitted to, and their targets (n,)."""
@@ -27,11 +25,10 @@ class Known(NamedTuple):
 
 
 class Unlabelled(NamedTuple):
-    """Rows for the tables of a diagnosis about an unlabelled domain: one, one per strategy, one per bin."""
+    """Rows for the tables of a diagnosis about an unlabelled domain: one, and one per strategy."""
 
     domain: dict[str, Any]
     matches: list[dict[str, Any]]
-    histogram: list[dict[str, Any]]
 
 
 def leave_out(samples: Samples, domain: str, k: int) -> tuple[list[dict[str, Any]], Known]:
@@ -76,14 +73,8 @@ def look_at(samples: Samples, domain: str, known: Known | None, k: int) -> Unlab
     outputs = None if task is None else Predictor(task).fit(samples.X[keys], labels).outputs(X)
     scores, matched = match_by_each(samples, queries, keys, outputs, k)
     side = np.repeat([0, 1], [len(keys), len(queries)])
-    shares = [np.histogram(scores[side == number], BINS, (0, 1))[0] / (side == number).sum() for number in (0, 1)]
-    edges = np.linspace(0, 1, BINS + 1)
-    histogram = [
-        {"domain": domain, "low": low, "high": high, "share_labelled": one, "share_unlabelled": other}
-        for low, high, one, other in zip(edges, edges[1:], *shares, strict=False)
-    ]
-    about: dict[str, Any] = {"domain": domain, "samples": len(queries)}
-    about |= {"auc": float(roc_auc_score(side, scores)), "overlap": float(np.minimum(*shares).sum())}
+    auc = float(roc_auc_score(side, scores))
+    about: dict[str, Any] = {"domain": domain, "samples": len(queries), "auc": auc}
     rows = [{"domain": domain, "strategy": name, **_served(part, len(queries))} for name, part in matched.items()]
     if task is not None and outputs is not None:
         for row, matches in zip(rows, matched.values(), strict=True):
@@ -92,7 +83,7 @@ def look_at(samples: Samples, domain: str, known: Known | None, k: int) -> Unlab
             about["confidence"] = float(probabilities(task, outputs).max(axis=1).mean())
             if known is not None:
                 about["estimated_accuracy"] = label_free.corrected_confidence(task, outputs, *known)
-    return Unlabelled(about, rows, histogram)
+    return Unlabelled(about, rows)
 
 
 def vote(task: Task, keys: NDArray[Any]) -> NDArray[Any]:

@@ -18,20 +18,17 @@ from okapi.nn import Pool, match
 NEAREST = MatchingSettings(fixed_caliper=None, std_caliper=None)
 STRATEGIES: dict[str, MatchingSettings] = {
     "none": NEAREST,
-    "fixed": replace(NEAREST, fixed_caliper=PAPER.matching.fixed_caliper),
-    "std": replace(NEAREST, std_caliper=PAPER.matching.std_caliper),
     "paper": PAPER.matching,
     "centred": PrognosticMatchingSettings(prognostic_caliper=None),
     "okapi_plus": PrognosticMatchingSettings(),
 }
 CALLED = {
-    "none": "no caliper",
-    "fixed": "the fixed caliper",
-    "std": "the std-caliper",
-    "paper": "the paper's two calipers",
+    "none": "no calipers",
+    "paper": "the paper's calipers",
     "centred": "centring alone",
     "okapi_plus": "Okapi+",
 }
+"""What messages call the strategies."""
 FOLDS = 3
 
 

@@ -16,9 +16,9 @@ Verdict: TypeAlias = Literal["help", "may help", "hurt", "unknown"]
 Basis: TypeAlias = Literal["leave_one_domain_out", "agreement", "none"]
 
 MARGIN = 0.02
-"""What counts as a difference to the predictor: shares of a thousand samples waver by about that."""
+"""What counts as a difference to the plain model: shares of a thousand samples waver by about that."""
 MOST = 0.5
-"""Share of domains left out in which pseudo-labels must have improved the predictor: one domain alone may be odd."""
+"""Share of domains left out in which pseudo-labels must have improved the plain model: one domain alone may be odd."""
 LEAST_MATCHED = 0.05
 """Share of queries to be matched: the consistency is weighted by it, so with fewer hardly anything happens."""
 ABOVE_CHANCE = 0.05
@@ -32,9 +32,9 @@ FUNNEL = 0.5
 HUB = 0.2
 """A key that serves this share of the queries is a hub: it pulls them together whatever they are."""
 AGREEMENT = 0.5
-"""Where pairs and predictor disagree on more than half of the samples, one of them is wrong on more than a quarter.
+"""Where pairs and model disagree on more than half of the samples, one of them is wrong on more than a quarter.
 
-With one labelled domain nothing says which. Pairs that a prognostic caliper admits agree with the predictor anyway, so
+With one labelled domain nothing says which. Pairs that a prognostic caliper admits agree with the model anyway, so
 Okapi+ is judged by the agreement of centring alone.
 """
 
@@ -45,11 +45,11 @@ HEADLINES: dict[Verdict, str] = {
     "unknown": "Whether matching helps here cannot be told",
 }
 ADVICE: dict[Verdict, str] = {
-    "help": "Train with the settings below.",
-    "may help": "Train with the settings below and with name: erm, and keep what is better in validation.",
-    "hurt": "Train with name: erm. Then diagnose that run: pairs by its encodings may be better.",
-    "unknown": "Label samples in two domains or more and diagnose again. Until then compare the settings below with "
-    "name: erm in validation.",
+    "help": "Train with these settings.",
+    "may help": "Train with these settings, and without matching (name: erm). Keep what is better in validation.",
+    "hurt": "Train without matching (name: erm). Then diagnose that run: its encodings may match better.",
+    "unknown": "Label samples in two domains or more, and diagnose again. Until then train with these settings and "
+    "without matching (name: erm), and keep what is better in validation.",
 }
 
 
@@ -67,9 +67,9 @@ class Ruling(NamedTuple):
 def expectations(basis: Basis, left_out: pd.DataFrame, unlabelled: pd.DataFrame) -> pd.DataFrame:
     """Return ``Diagnosis.expected`` from its tables ``left_out`` and ``unlabelled_matches``.
 
-    To ``strategy`` and the means over domains it adds ``gain`` (precision less predictor), ``pseudo_label_gain`` (what
-    the predictor gains by learning from the pseudo-labels of the domain left out, too), ``improved`` (in which share of
-    the domains it gains at all), ``funnels``, ``expectation`` (help, may help, hurt, nothing or unknown) and ``why``.
+    To ``strategy`` and the means over domains it adds ``gain`` (precision less ``predictor``), ``pseudo_label_gain``
+    (what the model gains by learning from the pseudo-labels of the domain left out, too), ``improved`` (in which share
+    of the domains it gains at all), ``funnels``, ``expectation`` (help, may help, hurt, nothing, unknown) and ``why``.
     """
     columns = [name for name in ("match_rate", "distinct_keys", "busiest_key", "agreement") if name in unlabelled]
     table = unlabelled.groupby("strategy", sort=False)[columns].mean()
@@ -119,31 +119,31 @@ def _mean(values: "pd.Series[float]", weights: "pd.Series[int]") -> float:
 def _expectation(basis: Basis, name: Any, row: Mapping[Any, Any], centred: Mapping[Any, Any]) -> tuple[str, str]:
     """Return what to expect of a strategy, and why."""
     if min(row["match_rate"], row.get("left_out_match_rate", 1.0)) < LEAST_MATCHED:
-        return "nothing", "hardly any sample is matched"
+        return "nothing", "hardly any sample finds a match"
     if row["funnels"]:
-        return "hurt", "few keys serve many queries"
+        return "hurt", "few labelled samples serve as the match of many"
     if basis == "none":
         return "unknown", "without labels nothing says whether pairs are right"
     if basis == "agreement":
         # With one labelled domain none can be left out.
         if (centred if name == "okapi_plus" else row)["agreement"] >= AGREEMENT:
-            return "may help", "labels of the keys agree with a plain predictor"
-        return "unknown" if name == "okapi_plus" else "hurt", "labels of the keys contradict a plain predictor"
+            return "may help", "labels that pairs pass on agree with a plain model"
+        return "unknown" if name == "okapi_plus" else "hurt", "labels that pairs pass on contradict a plain model"
     if row["precision"] < row["chance"] + ABOVE_CHANCE:
         return "hurt", "pairs are hardly more often right than by chance"
     if row["gain"] < -MARGIN:
-        return "hurt", "pairs are right less often than a plain predictor"
+        return "hurt", "pairs are right less often than a plain model"
     if row["pseudo_label_gain"] < -MARGIN:
-        return "hurt", "a plain predictor loses by learning from pairs"
+        return "hurt", "a plain model loses by learning from pairs"
     if row["pseudo_label_gain"] >= MARGIN and row["improved"] > MOST:
-        return "help", "a plain predictor gains by learning from pairs"
-    return "may help", "pairs are about as right as a plain predictor, which gains little by learning from them"
+        return "help", "a plain model gains by learning from pairs"
+    return "may help", "pairs are about as right as a plain model, which gains little by learning from them"
 
 
 def _choice(basis: Basis, table: pd.DataFrame) -> str | None:
     """Return the strategy to use: of those that help the one that gains most; else Okapi+, if it may help."""
     if basis == "none":
-        return next((name for name in ("centred", "fixed", "none") if table.expectation[name] == "unknown"), None)
+        return next((name for name in ("centred", "none") if table.expectation[name] == "unknown"), None)
     for wanted in ("help", "may help"):
         good = table[table.expectation == wanted]
         if wanted == "may help" and "okapi_plus" in good.index:
@@ -185,13 +185,10 @@ def _reasons(basis: Basis, table: pd.DataFrame, domains: pd.DataFrame) -> tuple[
         apart = "can be told apart almost without error"
     elif furthest["auc"] <= ALIKE_AUC:
         apart = "can hardly be told apart, so there is little to bridge"
-    reasons = [
-        f"{furthest['domain']} and {others} domains {apart} "
-        f"(AUC {furthest['auc']:.3f}, propensities overlap by {furthest['overlap']:.0%})."
-    ]
+    reasons = [f"{furthest['domain']} and {others} domains {apart} (AUC {furthest['auc']:.3f})."]
     if basis == "leave_one_domain_out" and table.predictor["none"] < table.chance["none"] + ABOVE_CHANCE:
         reasons.append(
-            "Across domains a plain predictor is hardly better than chance: these encodings say nothing of the "
+            "Across domains a plain model is hardly better than chance: these encodings say nothing of the "
             "targets. Those of a trained encoder may."
         )
     for why, rows in table.groupby("why", sort=False):
