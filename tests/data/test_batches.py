@@ -245,7 +245,7 @@ def test_workers_have_one_thread_each():
 def test_batches_that_cannot_be_made():
     for changes, words in [
         ({"strong": "some"}, "strong must be 'none', 'unlabelled' or 'all', got 'some'"),
-        ({"matches": torch.zeros(3)}, r"matches must be of shape \(7500,\), got \(3,\)"),
+        ({"matches": torch.zeros(3)}, r"matches must be of shape \(9000,\), got \(3,\)"),
         ({"seed": -1}, "seed must be from 0"),
     ]:
         with pytest.raises(ValueError, match=words):

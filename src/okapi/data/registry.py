@@ -31,6 +31,6 @@ def build_dataset(settings: Any) -> Dataset:
     --------
     >>> from okapi.config import SitesSettings
     >>> len(build_dataset(SitesSettings()))
-    7500
+    9000
     """
     return BUILDERS[settings.name](settings)
