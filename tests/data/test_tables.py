@@ -51,7 +51,7 @@ def test_csv_round_trip(tmp_path_factory: pytest.TempPathFactory, saved: tuple[n
     X, domain = saved
     path = tmp_path_factory.mktemp("csv") / f"table.{suffix}"
     pd.DataFrame(X).add_prefix("x").assign(site=domain).to_csv(path, index=False)
-    table = read_table(path, domain="site")
+    table = read_table(path, domain="site", columns=["x*"])
     np.testing.assert_array_equal(table.X, X)
     assert list(map(str, table.domain)) == domain
 
@@ -64,7 +64,7 @@ def test_parquet_round_trip(tmp_path_factory: pytest.TempPathFactory, saved: tup
     lists = pa.array(X.tolist(), pa.list_(pa.float32(), X.shape[1] if fixed else -1))
     scalars = {f"x{i}": X[:, i] for i in range(X.shape[1])}
     pq.write_table(pa.table({"site": domain, **scalars, "e": lists}), path, row_group_size=3)
-    table = read_table(path, domain="site")
+    table = read_table(path, domain="site", columns=[*scalars, "e"])
     np.testing.assert_array_equal(table.X, np.hstack([X, X]))
     assert table.X.dtype == np.float32
     assert table.names == (*scalars, *(f"e_{i}" for i in range(X.shape[1])))
@@ -120,7 +120,7 @@ def test_several_propensities_are_a_matrix(tmp_path: Path):
 
 @pytest.mark.parametrize(("distinct", "rows", "covariate"), [(20, 50, True), (21, 50, False), (5, 10, False)])
 def test_csv_text_is_categories_if_it_has_few_values(tmp_path: Path, distinct: int, rows: int, covariate: bool):
-    text = "site,x,word\n" + "".join(f"{'ab'[i % 2]},{i},w{i % distinct}\n" for i in range(rows))
+    text = "site,x,word\n" + "".join(f"{'ab'[i % 2]},{i % 7},w{i % distinct}\n" for i in range(rows))
     table = read_table(csv(tmp_path, text), domain="site")
     assert ("word" in table.names, "word" in table.left_out) == (covariate, not covariate)
     assert "word" in read_table(csv(tmp_path, text), domain="site", columns=["word"]).names
@@ -544,3 +544,48 @@ def test_xlsx_is_read_with_openpyxl_and_named_without(tmp_path: Path):
             open_table(tmp_path / "t.xlsx")
         return
     np.testing.assert_array_equal(open_table(tmp_path / "t.xlsx").numbers(["x", "flag"])[0][:, 0], frame["x"])
+
+
+PATIENTS = pd.DataFrame(
+    {
+        "patient": np.arange(1000, 1040),
+        "age": np.r_[np.nan, np.tile([40.0, 50, 60], 13)],
+        "sex": ["m", None, *37 * ["f"], "m"],
+        "zip": np.repeat(["80331", "20095", "10115", "50667"], 10),
+        "domain": np.tile(["a", "b"], 20),
+        "ward": np.repeat([1, 2], 20),
+    }
+)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_rows_that_miss_a_covariate_are_rejected_dropped_or_imputed_and_counted(tmp_path: Path, suffix: str):
+    path, given = tmp_path / f"patients{suffix}", {"domain": "domain", "exact": ["ward"], "columns": ["age", "sex"]}
+    write_frame(PATIENTS, path)
+    with pytest.raises(TableError, match=r"row 1, column 'age' is missing"):
+        read_table(path, **given)
+    with pytest.raises(TableError, match=r"row 2, column 'sex' is missing"):
+        read_table(path, **given | {"columns": ["sex"]})
+    table = read_table(path, **given, id="patient", missing="drop")
+    assert (len(table), len(table.X), table.dropped) == (38, 38, 2)
+    assert table.missing == {"age": 1, "sex": 1}
+    assert table.ids is not None
+    assert table.ids.tolist() == list(range(1002, 1040))
+    assert table.exact is not None
+    assert table.exact.index.tolist() == list(range(38))
+    table = read_table(path, **given, missing="impute")
+    assert (len(table), table.dropped, table.missing) == (40, 0, {"age": 1, "sex": 1})
+    assert table.names == ("age", "age is missing", "sex is missing", "sex")
+    assert isinstance(table.X, pd.DataFrame)
+    assert table.X.iloc[0].tolist() == [50, 1, 0, "m"]
+    assert table.X.iloc[1].tolist() == [40, 0, 1, "f"]
+
+
+def test_columns_that_are_no_covariates_are_left_out_unless_they_are_asked_for(tmp_path: Path):
+    write_frame(PATIENTS.assign(age=45.5, lab=np.r_[-999, np.linspace(3, 5, 39)]), tmp_path / "patients.csv")
+    table = read_table(tmp_path / "patients.csv", domain="domain", missing="drop")
+    assert set(table.names) == {"zip", "sex", "ward"}
+    assert set(table.suspicious) == {"patient", "age", "lab"}
+    assert set(table.left_out) == set(table.suspicious)
+    table = read_table(tmp_path / "patients.csv", domain="domain", columns=["patient", "ward"])
+    assert (table.names, list(table.suspicious)) == (("patient", "ward"), ["patient"])

@@ -60,6 +60,7 @@ HARMLESS = {
     "large_count": RNG.poisson(3000, N),
     "race": RNG.choice(["black", "hispan", "white"], N),
     "level": pd.Categorical(RNG.choice(list("abc"), N)),
+    "percent": RNG.choice([88, 90, 91, 99, 100], N),
     "grams": RNG.normal(3000, 600, N).round(-1).astype(int),
     "answer": RNG.choice([f"{v}" for v in range(1, 6)], N),
     "with_gaps": pd.Series(RNG.normal(0, 1, N)).where(RNG.random(N) > 0.3),

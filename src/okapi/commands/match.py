@@ -219,7 +219,9 @@ def print_samples(console: Console, table: Table, notes: Sequence[str]) -> None:
     lists = {
         "Domains": [f"{name} ({number:,})" for name, number in domains.items()],
         "Covariates": table.names,
-        "Columns left out": table.left_out,
+        "Columns left out": [
+            f"{name} ({table.suspicious[name]})" if name in table.suspicious else name for name in table.left_out
+        ],
     }
     for label, names in lists.items():
         more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""

@@ -1,7 +1,6 @@
 """Features of a table: filled, scaled and one-hot encoded by a description that needs no training data."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,17 +13,14 @@ from torch import Tensor
 
 from okapi.config import TokenSettings
 from okapi.data.arrays import arrays_from
+from okapi.data.cells import Cells, read_cells
 from okapi.data.io import (
     BLOCK,
-    NUMERIC,
     NpzFile,
     Place,
     TableError,
-    TableFile,
-    categories,
     check_names,
     first_not_utf8,
-    missing,
     open_table,
 )
 from okapi.data.text import Texts
@@ -65,79 +61,6 @@ def inputs_from(path: Path, description: Description) -> tuple[Tensor | Texts, N
     cells = read_cells(file, {column["name"]: column["kind"] for column in description["columns"]})
     rows = np.flatnonzero(cells.complete()) if description["missing"] == "drop" else np.arange(len(cells.numbers))
     return make_features(cells.take(rows), description, file.place), rows
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The feature columns of a table, as they are read.
-
-    Parameters
-    ----------
-    kinds : mapping of str to str
-        "number", "boolean", "matrix" or "category" of each column.
-    numbers : array (n, p)
-        NaN where a number is missing.
-    names : sequence of p str
-    spans : mapping of str to slice
-        Which of the p each column has.
-    texts : mapping of str to array (n,), object
-        Categories by name; None where it is missing.
-    rows : array (n,), int64
-        Their numbers in the file.
-    """
-
-    kinds: Mapping[str, str]
-    numbers: NDArray[np.floating[Any]]
-    names: Sequence[str]
-    spans: Mapping[str, slice]
-    texts: Mapping[str, NDArray[np.object_]]
-    rows: NDArray[np.int64]
-
-    def missing(self, column: str) -> NDArray[np.bool_]:
-        """Return in which rows (n,) a column misses something."""
-        if column in self.texts:
-            return np.asarray(self.texts[column] == None)  # noqa: E711
-        return np.asarray(np.isnan(self.numbers[:, self.spans[column]]).any(axis=1))
-
-    def complete(self) -> NDArray[np.bool_]:
-        """Return which rows (n,) miss nothing."""
-        return ~np.asarray(np.logical_or.reduce([self.missing(column) for column in self.kinds], axis=0))
-
-    def take(self, rows: NDArray[np.int64]) -> "Cells":
-        """Return some rows; all of them as they are."""
-        if len(rows) == len(self.rows):
-            return self
-        texts = {name: values[rows] for name, values in self.texts.items()}
-        return replace(self, numbers=self.numbers[rows], texts=texts, rows=self.rows[rows])
-
-
-def read_cells(file: TableFile, kinds: Mapping[str, str]) -> Cells:
-    """Read columns of features; text of whichever kind is read as categories."""
-    check_names(file.path, file.columns, kinds)
-    kinds = {name: kind if kind in NUMERIC else "category" for name, kind in kinds.items()}
-    numeric = [name for name, kind in kinds.items() if kind in NUMERIC]
-    numbers, names = file.numbers(numeric) if numeric else (np.empty((0, 0), dtype=np.float32), [])
-    spans, start = {}, 0
-    for name in numeric:
-        end = start + 1
-        if kinds[name] == "matrix":
-            end = start
-            while end < len(names) and names[end] == f"{name}_{end - start}":
-                end += 1
-        spans[name], start = slice(start, end), end
-    texts = {}
-    if other := [name for name in kinds if name not in spans]:
-        labels = file.labels(other)
-        texts = {name: _texts(labels[name]) for name in other}
-        numbers = numbers if numeric else np.empty((len(labels), 0), dtype=np.float32)
-    return Cells(kinds, numbers, names, spans, texts, np.arange(len(numbers)))
-
-
-def _texts(values: pd.Series) -> NDArray[np.object_]:
-    names, numbers = categories(values)
-    texts = np.array(names, dtype=object)[numbers]
-    texts[missing(values)] = None
-    return texts
 
 
 def describe_features(
@@ -241,12 +164,6 @@ def make_features(cells: Cells, description: Description, place: Place) -> Tenso
                 features[:, width] = texts == value
                 width += 1
     return torch.from_numpy(features)
-
-
-def missing_counts(cells: Cells) -> str:
-    """Return how many cells each column misses, as the end of a sentence; "" where none does."""
-    counts = {name: int(cells.missing(name).sum()) for name in cells.kinds}
-    return listed_counts({name: count for name, count in counts.items() if count})
 
 
 def listed_counts(counts: Mapping[str, int], most: int = 12) -> str:

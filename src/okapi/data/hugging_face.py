@@ -11,8 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from okapi.config import ColumnSettings, ImageSettings, names_of
+from okapi.data.cells import read_cells
 from okapi.data.dataset import Dataset
-from okapi.data.features import read_cells, text_cells, text_recipe
+from okapi.data.features import text_cells, text_recipe
 from okapi.data.images import Images
 from okapi.data.io import TableError, TableFile, check_names, choose_columns
 from okapi.data.table_dataset import TableRows, feature_kinds, features_dataset, label_columns

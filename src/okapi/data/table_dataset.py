@@ -15,13 +15,12 @@ from okapi.config import ColumnSettings, TableSettings, names_of
 from okapi.console import say
 from okapi.data.arrays import simple_views
 from okapi.data.augment import image_views
+from okapi.data.cells import Cells, read_cells
 from okapi.data.dataset import Dataset
 from okapi.data.features import (
-    Cells,
     describe_features,
+    listed_counts,
     make_features,
-    missing_counts,
-    read_cells,
     text_cells,
     text_recipe,
 )
@@ -98,7 +97,7 @@ def feature_kinds(file: TableFile, settings: ColumnSettings) -> dict[str, str]:
 def features_dataset(rows: "TableRows", cells: Cells) -> Dataset:
     """Return the data set of rows and their cells of features, filled and scaled by the training split."""
     settings = rows.settings
-    gaps = missing_counts(cells) if settings.missing != "error" else ""
+    gaps = listed_counts(cells.gaps()) if settings.missing != "error" else ""
     if gaps and settings.missing == "drop":
         kept = np.flatnonzero(cells.complete())
         say(f"{rows.file.path}: {len(cells.rows) - len(kept):,} of {len(cells.rows):,} rows dropped; missing in {gaps}")

@@ -1,7 +1,8 @@
 """What a matching reads: samples of several domains, from one table file."""
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from okapi.config.data import Missing
+from okapi.data.cells import Cells, read_cells
 from okapi.data.io import (
     NUMERIC,
+    Kind,
     TableError,
     TableFile,
     check_finite,
@@ -21,6 +25,7 @@ from okapi.data.io import (
     missing,
     open_table,
 )
+from okapi.matching import suspicious_columns
 from okapi.messages import listed
 
 _CHECKED_ON_OPENING = 2**28  # bytes; a memory map beyond this is not read through before it is used
@@ -50,6 +55,12 @@ class Table:
         The file.
     left_out : tuple of str
         Columns that were neither asked for nor usable as covariates.
+    suspicious : mapping of str to str
+        Columns that are probably no covariates, and why; they are left out too, unless ``columns`` were given.
+    missing : mapping of str to int
+        How many rows of the file miss a covariate, where any does.
+    dropped : int
+        Rows of the file that were left out because they miss one.
     """
 
     X: NDArray[np.floating[Any]] | pd.DataFrame
@@ -62,6 +73,9 @@ class Table:
     target: NDArray[Any] | None
     path: Path
     left_out: tuple[str, ...] = ()
+    suspicious: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, int] = field(default_factory=dict)
+    dropped: int = 0
 
     def __len__(self) -> int:
         return len(self.domain)
@@ -82,6 +96,7 @@ def read_table(
     propensity: str | Sequence[str] | None = None,
     exact: Sequence[str] = (),
     target: str | None = None,
+    missing: Missing = "error",
     separator: str | None = None,
 ) -> Table:
     """Read samples and their domains from a table file, as ``okapi.data.io.open_table`` takes it.
@@ -100,7 +115,8 @@ def read_table(
         Covariates: names, patterns such as ``price_*`` and ``encoding_{0..63}``, or ``all``. Default: every column of
         numbers, booleans or categories without another role; in an npz that holds a 2-D array, that array alone. A
         text column of a CSV file counts as categories if it has 2 to 20 distinct values and fewer than half as many as
-        rows. Text that is named here always does.
+        rows. Text that is named here always does. Of the default what ``suspicious_columns`` finds is left
+        out.
     id, image : str, optional
         Columns with unique names of the samples, with paths of their images.
     propensity : str or sequence of str, optional
@@ -109,6 +125,9 @@ def read_table(
         Columns on which the samples of a pair must agree.
     target : str, optional
         Column with the outcome, which is no covariate.
+    missing : {"error", "drop", "impute"}
+        What becomes of rows that miss a covariate: an error names the first; "drop" leaves them out; "impute" fills in
+        the median or the most frequent category, and adds a covariate of 0 and 1 that says so.
     separator : str, optional
         Of a CSV file; by default it is found out.
 
@@ -123,58 +142,92 @@ def read_table(
     check_names(file.path, file.columns, [*never, *scores, *exact])
     if clash := set(never) & set(columns or ()):
         raise TableError(f"{file.path}: {listed(clash)} cannot be both a covariate and the domain, id, image or target")
-    chosen = [] if columns is None else choose_columns(file, columns, {*never, *scores, *exact})
-
+    taken = {*never, *scores, *exact}
     labels = file.labels(list(dict.fromkeys([*never, *exact])))
     _check_labels(file, labels, domain, id, exact)
-    X, names, left_out = _read_covariates(file, chosen, {*never, *scores, *exact})
     known = None
     if scores:
         if unusable := [name for name, kind in file.kinds(scores).items() if kind not in NUMERIC]:
             raise TableError(f"{file.path}: propensity column {listed(unusable)} does not hold numbers")
         known, score_names = file.numbers(scores)
         check_finite(known, score_names, file.place)
+    kinds, left_out = _covariates(file, columns, taken)
+    cells = read_cells(file, kinds)
+    suspicious = _suspicious(cells)
+    if columns is None:
+        cells = cells.only([name for name in cells.kinds if name not in suspicious])
+        left_out += list(suspicious)
+    if not cells.kinds:
+        raise TableError(f"{file.path} has no column to match on; left out: {listed(left_out) or 'none'}")
+    if not cells.names and not cells.texts:
+        raise TableError(f"{file.path}: {listed(cells.kinds)} holds no values")
+    gaps = {} if _is_large_map(cells.numbers) else cells.gaps()
+    rows = np.flatnonzero(cells.complete()) if gaps and missing == "drop" else np.arange(len(labels))
+    X, names = _filled(cells.take(rows), missing, file)
+    labels = labels.iloc[rows]
     return Table(
         X=X,
         names=tuple(names),
         domain=_raw(labels[domain]),
         ids=_raw(labels[id]) if id else None,
         images=_paths(labels[image], file.path.parent) if image else None,
-        propensity=known[:, 0] if known is not None and known.shape[1] == 1 else known,
-        exact=labels[list(exact)] if exact else None,
+        propensity=None if known is None else (known[:, 0] if known.shape[1] == 1 else known)[rows],
+        exact=labels[list(exact)].reset_index(drop=True) if exact else None,
         target=_outcome(labels[target]) if target else None,
         path=file.path,
         left_out=tuple(left_out),
+        suspicious=suspicious,
+        missing=gaps,
+        dropped=len(cells.rows) - len(rows),
     )
 
 
-def _read_covariates(
-    file: TableFile, chosen: list[str], taken: set[str]
-) -> tuple[NDArray[np.floating[Any]] | pd.DataFrame, list[str], list[str]]:
-    """Return X, the covariates' names, and the columns left out."""
-    free = chosen or [name for name in file.columns if name not in taken]
-    kinds = file.kinds(free)
-    if not chosen:
-        kinds = file.default(kinds)
-    reject_kinds(file, kinds)
-    if not kinds:
-        raise TableError(f"{file.path} has no column to match on; left out: {listed(free) or 'none'}")
-    numbers = [name for name, kind in kinds.items() if kind in NUMERIC]
-    texts = [name for name in kinds if name not in numbers]
+def _covariates(file: TableFile, columns: Sequence[str] | None, taken: set[str]) -> tuple[dict[str, Kind], list[str]]:
+    """Return what the covariates hold, by name, and the columns that are none."""
+    if columns is not None:
+        kinds = file.kinds(choose_columns(file, columns, taken))
+        reject_kinds(file, kinds)
+        return kinds, []
+    free = [name for name in file.columns if name not in taken]
+    kinds = file.default(file.kinds(free))
+    return kinds, [name for name in free if name not in kinds]
 
-    X, names = file.numbers(numbers) if numbers else (np.empty((0, 0)), [])
-    if not names and not texts:
-        raise TableError(f"{file.path}: {listed(numbers)} holds no values")
-    if not isinstance(X, np.memmap) or X.nbytes <= _CHECKED_ON_OPENING:
+
+def _suspicious(cells: Cells) -> dict[str, str]:
+    """Return the columns of one value a row that are probably no covariates, and why."""
+    single = {name: cells.numbers[:, span.start] for name, span in cells.spans.items() if cells.kinds[name] == "number"}
+    return suspicious_columns(pd.DataFrame(single | dict(cells.texts)))
+
+
+def _is_large_map(X: NDArray[Any]) -> bool:
+    return isinstance(X, np.memmap) and X.nbytes > _CHECKED_ON_OPENING
+
+
+def _filled(
+    cells: Cells, missing: Missing, file: TableFile
+) -> tuple[NDArray[np.floating[Any]] | pd.DataFrame, list[str]]:
+    """Return covariates and their names; where values are missing they are imputed, or the first is rejected."""
+    X, texts, names = cells.numbers, dict(cells.texts), list(cells.names)
+    gaps = cells.gaps() if missing == "impute" else {}
+    if gaps:
+        with warnings.catch_warnings():  # a column without any value is found below
+            warnings.simplefilter("ignore", RuntimeWarning)
+            X = np.where(np.isnan(X), np.nanmedian(X, axis=0), X) if X.size else X
+        flags = [cells.missing(name) for name in gaps]
+        X = np.column_stack([X, *flags]).astype(X.dtype)
+        names += [f"{name} is missing" for name in gaps]
+    if not _is_large_map(X):
         check_finite(X, names, file.place)
-    left_out = [name for name in free if name not in kinds]
+    for name, values in texts.items():
+        known = cells.missing(name)
+        if known.all() or (known.any() and missing != "impute"):
+            raise TableError(f"{file.place(int(cells.rows[known.argmax()]), name)} is missing")
+        texts[name] = np.where(known, pd.Series(values).mode()[0], values)
     if not texts:
-        return X, names, left_out
-    categories = file.labels(texts)
-    for name in texts:
-        check_present(categories[name], file.place)
-    parts = [pd.DataFrame(X, columns=names)] if numbers else []
-    return pd.concat([*parts, categories.astype("category")], axis=1), [*names, *texts], left_out
+        return X, names
+    parts = [pd.DataFrame(X, columns=names)] if names else []
+    categories = pd.DataFrame({name: pd.Categorical(values) for name, values in texts.items()})
+    return pd.concat([*parts, categories], axis=1), [*names, *texts]
 
 
 def reject_kinds(file: TableFile, kinds: Mapping[str, str]) -> None:

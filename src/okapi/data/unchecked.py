@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from okapi.config import TableSettings, Verify
+from okapi.data.cells import read_cells
 from okapi.data.dataset import Dataset
-from okapi.data.features import read_cells, text_cells
+from okapi.data.features import text_cells
 from okapi.data.images import ImageFiles
 from okapi.data.registry import build_dataset
 from okapi.data.splits import SeenDomainWarning

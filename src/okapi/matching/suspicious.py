@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 MOST_LEVELS = 50  # texts with more values are codes; with fewer rows than _ROWS_A_LEVEL for each, so are _FEW_LEVELS
 _FEW_LEVELS, _ROWS_A_LEVEL = 20, 20
-_LEAST_ROWS = 10  # to tell an id or a code by its values
+_LEAST_ROWS = 10  # to tell an id, a code or a constant by its values
+_LEAST_VALUES = 5  # by which to tell how far values spread
 _NEARLY_ALL = 0.95
 _EXPECTED_REPEATS = 8.0  # by chance; where there is not one for eight of them, whole numbers are given, not measured
 _TEMPORAL = ("datetime", "datetime64", "date", "time", "timedelta", "timedelta64", "period")
@@ -36,10 +37,10 @@ def suspicious_columns(frame: pd.DataFrame) -> dict[Any, str]:
 
     Examples
     --------
-    >>> frame = pd.DataFrame({"age": [31, 999, 45, 18, 999], "sex": ["f", "m", "m", "f", "f"], "site": 1})
+    >>> frame = pd.DataFrame({"age": 2 * [31, 999, 45, 18, 60], "sex": 5 * ["f", "m"], "site": 1})
     >>> for name, reason in suspicious_columns(frame).items():
     ...     print(name, reason)
-    age holds 999 in 2 rows, far from all else (18 to 45): is it a code for missing?
+    age holds 999 in 2 rows, far from all else (18 to 60): is it a code for missing?
     site holds 1 in every row
     """
     reasons = {name: _reason(str(name), column) for name, column in frame.items()}
@@ -52,17 +53,23 @@ def _reason(name: str, column: "pd.Series[Any]") -> str:
         return "holds no value" if len(column) else ""
     if pd.api.types.infer_dtype(known, skipna=True) in _TEMPORAL:
         return "holds dates or times"
-    text = known.astype(str)
-    distinct = int(text.nunique())
-    if distinct == 1:
-        return f"holds {text.iloc[0]} in every row" if len(column) > 1 else ""
     if pd.api.types.is_bool_dtype(known.dtype):
-        return ""
+        return _constant_reason(known) if known.nunique() == 1 else ""
     numbers = _numbers(known)
-    tokens = re.sub(r"(?<=[a-z])(?=[A-Z])|\W+", "_", name).lower()
     if numbers is None:
-        return _text_reason(text, distinct, tokens)
-    return _sentinel_reason(numbers) or _number_reason(numbers, distinct, tokens)
+        text = known.astype(str)
+        distinct = int(text.nunique())
+        return _text_reason(text, distinct) if distinct > 1 else _constant_reason(text)
+    if not len(numbers):
+        return "holds no finite number"
+    if len(numbers) == len(known) and numbers.min() == numbers.max():
+        return _constant_reason(known)
+    tokens = re.sub(r"(?<=[a-z])(?=[A-Z])|\W+", "_", name).lower()
+    return _sentinel_reason(numbers) or _number_reason(numbers, tokens)
+
+
+def _constant_reason(known: "pd.Series[Any]") -> str:
+    return f"holds {known.iloc[0]} in every row" if len(known) >= _LEAST_ROWS else ""
 
 
 def _numbers(known: "pd.Series[Any]") -> NDArray[np.float64] | None:
@@ -77,7 +84,7 @@ def _numbers(known: "pd.Series[Any]") -> NDArray[np.float64] | None:
     return np.asarray(numbers[np.isfinite(numbers)])
 
 
-def _text_reason(text: "pd.Series[str]", distinct: int, tokens: str) -> str:
+def _text_reason(text: "pd.Series[str]", distinct: int) -> str:
     if text.str.fullmatch(_DATE).all():
         return "holds dates or times"
     if len(text) >= _LEAST_ROWS and distinct >= _NEARLY_ALL * len(text):
@@ -87,25 +94,21 @@ def _text_reason(text: "pd.Series[str]", distinct: int, tokens: str) -> str:
 
 
 def _sentinel_reason(numbers: NDArray[np.float64]) -> str:
-    """Return what is said of numbers such as -9, 99 or -999.9 that lie further away than all others spread."""
-    values, counts = np.unique(numbers, return_counts=True)
-    first, last = 0, len(values) - 1
-    while first < last and _looks_like_sentinel(values[first]):
-        first += 1
-    while first < last and _looks_like_sentinel(values[last]):
-        last -= 1
-    if first == last:
+    """Return what is said of numbers such as -9, 99 or -999.9 that lie further away than all others are apart."""
+    rest = numbers
+    for end in (np.min, np.max):
+        while len(rest) and _looks_like_sentinel(float(end(rest))):
+            rest = rest[rest != end(rest)]
+    if not len(rest) or rest.min() == rest.max():
         return ""
-    low, high = values[first], values[last]
-    far = (values > 2 * high - low) | (values < 2 * low - high) | ((values < 0) & (low >= 0))
-    far[first : last + 1] = False
+    low, high = float(rest.min()), float(rest.max())
+    gap = (high - low) * (1 if len(np.unique(rest)) >= _LEAST_VALUES else 3)
+    far = (numbers > high + gap) | (numbers < low - gap) | ((numbers < 0) & (low >= 0))
     if not far.any():
         return ""
-    named = ", ".join(f"{value:g}" for value in values[far].tolist())
-    rows = int(counts[far].sum())
-    among = f"{low:g} to {high:g}"
-    where = f"in {rows:,} row{'s' if rows > 1 else ''}"
-    return f"holds {named} {where}, far from all else ({among}): is it a code for missing?"
+    named = ", ".join(f"{value:g}" for value in np.unique(numbers[far]).tolist())
+    where = f"in {far.sum():,} row{'s' if far.sum() > 1 else ''}"
+    return f"holds {named} {where}, far from all else ({low:g} to {high:g}): is it a code for missing?"
 
 
 def _looks_like_sentinel(value: float) -> bool:
@@ -113,11 +116,12 @@ def _looks_like_sentinel(value: float) -> bool:
     return bool(_SENTINEL.fullmatch(digits)) and (abs(value) >= 77 or value in (-9, -8, -7))
 
 
-def _number_reason(numbers: NDArray[np.float64], distinct: int, tokens: str) -> str:
+def _number_reason(numbers: NDArray[np.float64], tokens: str) -> str:
     if len(numbers) < _LEAST_ROWS or (numbers != np.rint(numbers)).any() or np.abs(numbers).max() > 2**53:
         return ""
     if _are_days(numbers):
         return "holds dates, as year, month and day"
+    distinct = len(np.unique(numbers))
     mostly_distinct = distinct >= len(numbers) * (0.5 if distinct > _FEW_LEVELS else _NEARLY_ALL)
     if _are_numbered(numbers, distinct) or (mostly_distinct and _ID_NAME.search(tokens)):
         return _as_ids(distinct, len(numbers))
