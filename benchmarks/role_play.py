@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from lightning_fabric import Fabric
 
 from _common import machine_facts, markdown_table, run_script
 from _runs import schedule
@@ -24,8 +23,9 @@ from okapi.benchmark import average
 from okapi.config import read_config
 from okapi.runs import Run
 from okapi.training import train
-from okapi.training.parts import build_parts
-from okapi.training.validation import predict, validate
+from okapi.training.inference import predict
+from okapi.training.setup import build_parts
+from okapi.training.validation import split_metrics
 
 SOURCES = ("photo", "sketch")
 PLAYERS = STUDIES["pacs"].development
@@ -103,9 +103,9 @@ def accuracy(changed: dict[str, str], out: Path) -> float:
     run = Run(out).trained_model()
     parts = build_parts(run.config)
     parts.algorithm.network.load_state_dict(run.weights.tensors)
-    fabric = Fabric(accelerator="cpu", devices=1)
-    output = predict(parts.algorithm.network, parts.dataset, "unlabelled", run.config.training, fabric)
-    return validate(parts.dataset, "unlabelled", output.prediction)["accuracy"]
+    rows, batch = parts.dataset.rows("unlabelled"), run.config.training.evaluation_batch
+    output = predict(parts.algorithm.network, parts.dataset, rows, encodings=False, batch_size=batch)
+    return split_metrics(parts.dataset, rows, output.prediction)["accuracy"]
 
 
 if __name__ == "__main__":

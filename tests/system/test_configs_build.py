@@ -17,7 +17,7 @@ from tests.system.test_configs import VARIANTS
 from okapi.cli import main
 from okapi.config import make_config
 from okapi.data.wilds import poverty
-from okapi.training import rehearse, train
+from okapi.training import estimate, train
 
 FEW = {
     "training.labelled_batch": 2,
@@ -151,7 +151,7 @@ def _overrides(name: str, data: Mapping[str, Overrides], erm_runs: Callable[[str
 @pytest.mark.filterwarnings("ignore::okapi.matching.propensity.SeparableDomainsWarning")  # so few samples are
 @pytest.mark.parametrize("name", ALL)
 def test_every_config_builds_and_takes_two_steps(name, overrides):
-    found = rehearse(config(name, overrides(name)))
+    found = estimate(config(name, overrides(name)))
     assert isfinite(found.loss)
     assert found.trained > 0
     assert (found.all_weights > found.trained) == (name.split("/")[1].startswith("okapi"))  # the momentum encoder's

@@ -15,7 +15,7 @@ from okapi.data import read_table
 from okapi.data.dataset import Dataset
 from okapi.data.registry import build_dataset
 from okapi.training import embed, open_model
-from okapi.training.parts import build_network
+from okapi.training.setup import build_network
 
 ROWS = 2100  # three chunks
 

@@ -15,10 +15,9 @@ from okapi.data.dataset import Dataset
 from okapi.data.task import Task
 from okapi.runs import Run, Selection
 from okapi.runs.checkpoints import read_newest
-from okapi.training import NotFiniteError, RunError, resume, train
+from okapi.training import NotFiniteError, RunError, Trainer, resume, train
 from okapi.training.devices import make_fabric
-from okapi.training.fit import fit
-from okapi.training.parts import build_batches, build_parts
+from okapi.training.setup import build_batches, build_parts
 
 SPLIT = np.repeat(["train", "unlabelled", "id_val", "ood_val"], 12)
 
@@ -164,7 +163,7 @@ def test_weights_that_are_not_finite_are_never_a_checkpoint(own_data, tmp_path):
     fabric.launch()
     folder.create(settings, parts.dataset)
     with pytest.raises(NotFiniteError, match="weights are not finite after step 1; there is no checkpoint before it"):
-        fit(settings, parts, fabric, folder)
+        Trainer(settings, parts, fabric, folder).fit()
     assert list(tmp_path.rglob("state.pt")) == []
 
 

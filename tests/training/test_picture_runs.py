@@ -13,7 +13,7 @@ from tests.data.wilds.tiny import write_poverty
 from okapi.config import Config, make_config
 from okapi.data.wilds.poverty import DOMAINS
 from okapi.training import train
-from okapi.training.parts import build_batches, build_parts
+from okapi.training.setup import build_batches, build_parts
 
 
 def write_folder(root: Path) -> dict[str, Any]:

@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import load_file
 from tests.training.small_data import EACH, SPLIT, TEST_ROWS, Recorded, config, register
 
+from okapi.commands.train import results_text
 from okapi.config import ConfigError, TrainingSettings
 from okapi.evaluation import LABEL_FREE
 from okapi.evaluation.label_free import entropy, match_quality
 from okapi.models import build
 from okapi.runs import Opened
-from okapi.training import NotFiniteError, rehearse, resume, train
-from okapi.training.summary import results_text
+from okapi.training import NotFiniteError, estimate, resume, train
 
 CASES = [("classification", name) for name in LABEL_FREE] + [("multilabel", name) for name in LABEL_FREE]
 CASES += [(kind, name) for kind in ("regression", "several numbers") for name in ("ensemble", "match_quality")]
@@ -121,7 +121,7 @@ def test_training_reads_no_row_of_a_test_split(name, monkeypatch, tmp_path):
         "domain": "label",
     }
     train(config(okapi, selector=name), tmp_path / "run")
-    rehearse(config(okapi, selector=name))
+    estimate(config(okapi, selector=name))
     assert inputs.read
     assert not TEST_ROWS & set(inputs.read)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["opened"] == {}

@@ -12,8 +12,8 @@ from okapi.config import ConfigError, make_config
 from okapi.runs import Run, Started
 from okapi.runs.checkpoints import read_checkpoint
 from okapi.runs.weights import sha256
-from okapi.training import rehearse, resume, train
-from okapi.training.parts import build_parts
+from okapi.training import estimate, resume, train
+from okapi.training.setup import build_parts
 
 OKAPI = {
     "name": "okapi",
@@ -46,7 +46,7 @@ def erm(monkeypatch, tmp_path):
 
 def test_network_and_momentum_encoder_start_from_the_weights_and_results_say_so(erm, tmp_path, monkeypatch):
     replaced = []
-    monkeypatch.setattr("okapi.training.parts.untrained", lambda settings: replaced.append(settings) or settings)
+    monkeypatch.setattr("okapi.training.setup.untrained", lambda settings: replaced.append(settings) or settings)
     chosen, weights = config(str(erm)), load_file(erm / "model.safetensors")
     algorithm = build_parts(chosen).algorithm
     assert len(replaced) == 1  # pretrained weights, which would be replaced, are not asked for
@@ -74,7 +74,7 @@ def test_a_resumed_run_needs_the_other_no_longer(erm, tmp_path, monkeypatch):
     chosen, run = config(str(erm)), tmp_path / "run"
     expected = train(chosen, tmp_path / "undisturbed")
     with monkeypatch.context() as patch:
-        patch.setattr("okapi.training.fit._Run.learn", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("okapi.training.trainer.Trainer.train_step", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(chosen, run)  # before its first step
     shutil.rmtree(erm)
@@ -117,7 +117,7 @@ def test_a_run_that_cannot_serve_is_refused_by_name_and_nothing_is_written(erm, 
         ("unfinished", "unfinished has no results.json: the run is not finished; resume it by"),
         ("edited", "model.safetensors was edited since"),
     ):
-        for begin in (lambda chosen: train(chosen, tmp_path / "run"), rehearse):
+        for begin in (lambda chosen: train(chosen, tmp_path / "run"), estimate):
             with pytest.raises(ConfigError, match=f"{key}.*{words}"):
                 begin(config(str(tmp_path / name)))
     assert not (tmp_path / "run").exists()

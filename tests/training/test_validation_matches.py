@@ -8,10 +8,11 @@ from tests.matching.oracle import brute_force
 from tests.training.small_data import SPLIT, TARGETS, TEST_ROWS, Recorded, config, register
 
 from okapi.runs.checkpoints import read_checkpoint
-from okapi.training import train, validation_matches
+from okapi.training import train, validation
 from okapi.training.devices import make_fabric
-from okapi.training.parts import build_parts
-from okapi.training.validation import draw, predict
+from okapi.training.inference import predict
+from okapi.training.setup import build_parts
+from okapi.training.validation import ValidationMatches, draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::okapi.algorithms.cross_domain.SharedDomainsWarning")
 WAYS = ("to_labelled", "from_labelled")
@@ -168,12 +169,13 @@ def test_methods_that_match_nothing_log_nothing_and_read_no_more(monkeypatch, tm
 
 def test_as_many_samples_as_may_be_are_drawn_by_the_seed(monkeypatch, tmp_path):
     dataset = register(monkeypatch)
-    monkeypatch.setattr(validation_matches, "MOST", 5)
+    monkeypatch.setattr(validation, "MATCHED", 5)
     chosen = config(okapi(NONE), steps=1)
-    found = [validation_matches.ValidationMatches(chosen, build_parts(chosen)) for _ in range(2)]
+    algorithm = build_parts(chosen).algorithm
+    found = [ValidationMatches(chosen, dataset, algorithm) for _ in range(2)]
     for split in ("train", "id_val", "ood_val"):
-        rows = found[0].rows(split)
-        assert torch.equal(rows, found[1].rows(split))
+        rows = found[0].rows[split]
+        assert torch.equal(rows, found[1].rows[split])
         assert len(rows) == 5
         assert set(rows.tolist()) < set(dataset.rows(split).tolist())
     train(chosen, tmp_path / "run")
@@ -184,9 +186,10 @@ def test_encodings_may_be_of_some_rows_only(monkeypatch):
     dataset = register(monkeypatch)
     chosen = config(OKAPI, evaluation_batch=5)
     network, fabric = build_parts(chosen).algorithm.network, make_fabric(chosen)
-    rows = draw(dataset, "id_val", 7, seed=1).rows("id_val")
-    every = predict(network, dataset, "id_val", chosen.training, fabric, encodings=True)
-    some = predict(network, dataset, "id_val", chosen.training, fabric, encodings=rows)
-    place = torch.isin(dataset.rows("id_val"), rows)
+    split = dataset.rows("id_val")
+    rows = draw(split, 7, seed=1)
+    every = predict(network, dataset, split, encodings=True, batch_size=5, fabric=fabric)
+    some = predict(network, dataset, split, encodings=rows, batch_size=5, fabric=fabric)
+    place = torch.isin(split, rows)
     assert torch.equal(some.encoding, every.encoding[place])
     assert torch.equal(some.prediction, every.prediction)

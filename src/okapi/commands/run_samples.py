@@ -25,8 +25,8 @@ from okapi.report.run_matches import Matched, Samples
 from okapi.runs import Run
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN
-from okapi.training.offline import encode_rows
-from okapi.training.parts import build_network
+from okapi.training.inference import predict
+from okapi.training.setup import build_network
 
 OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
 """Splits that are looked at, and their weights in the sample. Test splits are not among them."""
@@ -82,9 +82,10 @@ def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = 
     dataset = build_dataset(config.data)
     dataset.check()
     rows = sample_rows(dataset, samples, config.seed)
-    network = build_network(config, dataset, run.run.weights_file)
+    device = find_device("auto")
+    network = build_network(config, dataset, run.run.weights_file).to(device)
     batch = config.training.evaluation_batch
-    encodings, predictions = encode_rows(network, dataset, torch.from_numpy(rows), batch, find_device("auto"))
+    encodings, predictions = predict(network, dataset, torch.from_numpy(rows), batch_size=batch, device=device)
     notes = list(run.notes)
     bad = ~(encodings.isfinite().all(1) & predictions.isfinite().all(1))
     if bad.any():

@@ -1,4 +1,4 @@
-"""The loop on Lightning Fabric, checkpoints.
+"""Training, evaluation and embedding: everything that runs a network over a data set.
 
 Names are loaded on first use: the command line asks for the settings before it needs torch.
 """
@@ -7,30 +7,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from okapi.training.dry_run import DryRun, estimate
     from okapi.training.embedding import Embedded, embed, open_model
     from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
-    from okapi.training.rehearsal import Rehearsal, rehearse
-    from okapi.training.running import resume, train
+    from okapi.training.trainer import Trainer, resume, train
+
+_HOME = {
+    "dry_run": ("DryRun", "estimate"),
+    "embedding": ("Embedded", "embed", "open_model"),
+    "errors": ("InterruptedRunError", "NotFiniteError", "RunError"),
+    "trainer": ("Trainer", "resume", "train"),
+}
 
 __all__ = [
+    "DryRun",
     "Embedded",
     "InterruptedRunError",
     "NotFiniteError",
-    "Rehearsal",
     "RunError",
+    "Trainer",
     "embed",
+    "estimate",
     "open_model",
-    "rehearse",
     "resume",
     "train",
 ]
-
-_HOME = {
-    "embedding": ("Embedded", "embed", "open_model"),
-    "errors": ("InterruptedRunError", "NotFiniteError", "RunError"),
-    "rehearsal": ("Rehearsal", "rehearse"),
-    "running": ("resume", "train"),
-}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,12 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as MapDataset
 
 from okapi.config import DATA_SETTINGS, Config, ConfigError, named, read_config
 from okapi.console import Counting, say
-from okapi.data.batches import Inputs
 from okapi.data.dataset import Dataset
 from okapi.data.io import check_output
 from okapi.data.registry import build_dataset
@@ -30,7 +27,8 @@ from okapi.training.chunks import Chunks, parts_folder
 from okapi.training.devices import find_device
 from okapi.training.encodings import SUFFIXES, EncodingsFile
 from okapi.training.errors import NotFiniteError, RunError
-from okapi.training.parts import build_network
+from okapi.training.inference import run_over
+from okapi.training.setup import build_network
 
 _CHUNK = 1024  # samples, about, that are lost at most when a run is killed
 
@@ -144,7 +142,7 @@ def embed(
         if found:
             say(f"Going on with {found:,} of {len(rows):,} samples, found in {kept.folder}")
         try:
-            _fill(kept, chunks, dataset, encoder, where, batch_size, workers, normalise)
+            _fill(kept, chunks, dataset, encoder, normalise, batch_size=batch_size, workers=workers, device=where)
             with replacing(out) as temporary:
                 file.write(temporary, kept.blocks(), out.suffix.lower())
         except KeyboardInterrupt:
@@ -231,51 +229,25 @@ def _fill(
     chunks: Sequence[Tensor],
     dataset: Dataset,
     encoder: nn.Module,
-    device: torch.device,
-    batch_size: int,
-    workers: int,
     normalise: bool,
+    **options: Any,
 ) -> None:
     """Encode the chunks that are missing."""
     missing = [number for number in range(len(chunks)) if number not in kept.found]
-    batches = [(number, rows) for number in missing for rows in chunks[number].split(batch_size)]
     total = sum(map(len, chunks))
+    left = sum(len(chunks[number]) for number in missing)
     waiting: list[NDArray[np.float32]] = []
-    with Counting(total - sum(len(rows) for _, rows in batches), total, "samples") as display:
-        for (number, rows), inputs in zip(
-            batches, _loader(dataset, [rows for _, rows in batches], workers), strict=True
-        ):
-            encoding = _encode(encoder, inputs, device, normalise)
-            if len(bad := rows[~encoding.isfinite().all(1)]):
+    if not missing:
+        return
+    # All chunks but the last are whole batches, so that no batch has samples of two.
+    rows = torch.cat([chunks[number] for number in missing])
+    with Counting(total - left, total, "samples") as display:
+        for samples, encoding in run_over(encoder, dataset, rows, **options):
+            encoding = encoding.float()
+            if len(bad := samples.id[~encoding.isfinite().all(1).cpu()]):
                 raise NotFiniteError(f"the encoding of sample {dataset.ids[int(bad[0])]} is not finite")
-            waiting.append(encoding.numpy())
-            if int(rows[-1]) == int(chunks[number][-1]):
-                kept.write(number, np.concatenate(waiting))
+            waiting.append((normalize(encoding, dim=-1) if normalise else encoding).cpu().numpy())
+            if sum(map(len, waiting)) == len(chunks[missing[0]]):
+                kept.write(missing.pop(0), np.concatenate(waiting))
                 waiting = []
-            display.add(len(rows))
-
-
-@torch.inference_mode()
-def _encode(encoder: nn.Module, inputs: Inputs, device: torch.device, normalise: bool) -> Tensor:
-    moved = inputs.to(device) if isinstance(inputs, Tensor) else {k: v.to(device) for k, v in inputs.items()}
-    encoding: Tensor = encoder(moved).float()
-    return (normalize(encoding, dim=-1) if normalise else encoding).cpu()
-
-
-def _loader(dataset: Dataset, batches: list[Tensor], workers: int) -> DataLoader[Inputs]:
-    # To start a process takes longer than a few batches do.
-    workers = min(workers, len(batches) // 4)
-    return DataLoader(_Reading(dataset, batches), batch_size=None, num_workers=workers, generator=torch.Generator())
-
-
-class _Reading(MapDataset[Inputs]):
-    """Inputs as they are, some rows at a time."""
-
-    def __init__(self, dataset: Dataset, batches: list[Tensor]) -> None:
-        self.dataset, self.batches = dataset, batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, number: int) -> Inputs:
-        return self.dataset.read(self.batches[number].tolist())
+            display.add(len(samples))

@@ -21,9 +21,9 @@ from okapi.runs import Opened, Run, Which
 from okapi.runs.results import EvaluatedWeights, Openings
 from okapi.training.devices import make_fabric
 from okapi.training.errors import NotFiniteError
-from okapi.training.parts import build_network
+from okapi.training.inference import check_finite, predict
 from okapi.training.predictions import write_predictions
-from okapi.training.validation import predict
+from okapi.training.setup import build_network
 
 LABELLED = tuple(split for split in SPLITS if split != "unlabelled")
 
@@ -118,8 +118,11 @@ class Evaluator:
         """
         self.check_splits([split])
         data, rows = self.dataset, self.dataset.rows(split)
+        settings = self._config.training
+        options = {"batch_size": settings.evaluation_batch, "workers": settings.workers, "fabric": self._fabric}
+        prediction = predict(self._network, data, rows, encodings=False, **options).prediction
         try:
-            prediction = predict(self._network, data, split, self._config.training, self._fabric).prediction
+            check_finite(data, rows, prediction)
         except NotFiniteError as error:
             raise NotFiniteError(f"{error}, with the weights of step {self.run.weights.step}") from error
         truth = data.task, prediction, data.target[rows]

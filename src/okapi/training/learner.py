@@ -19,7 +19,7 @@ class Learner:
     """An algorithm with its optimiser.
 
     Only the network is wrapped, compiled and spread over processes, and the algorithm calls it through the wrapper.
-    Momentum copies, banks and scorers are the same in every process without it.
+    Momentum encoders, banks and scorers are the same in every process without it.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Learner:
         algorithm.train()
 
     def differentiate(self, batches: Sequence[Batch], step: int) -> dict[str, float]:
-        """Compute the gradient of the mean loss of some batches; return figures, means over batches and processes.
+        """Compute the gradient of the mean loss of some batches; return metrics, means over batches and processes.
 
         Chance, as in dropout, depends on the seed, the step, the batch and the process alone.
         """
@@ -64,10 +64,10 @@ class Learner:
             seed_everything(self._seed, "step", step, number, self._fabric.global_rank)
             with self._fabric.no_backward_sync(self._network, enabled=number + 1 < len(batches)):
                 with self._fabric.autocast():
-                    loss, figures = self.algorithm.training_step(batch.to(self._fabric.device, True), step)
+                    loss, metrics = self.algorithm.training_step(batch.to(self._fabric.device, True), step)
                 self._fabric.backward(loss / len(batches))
-            for name, figure in {**figures, "loss": loss.detach()}.items():
-                summed[name] = summed.get(name, 0) + figure.float() / len(batches)
+            for name, value in {**metrics, "loss": loss.detach()}.items():
+                summed[name] = summed.get(name, 0) + value.float() / len(batches)
         norm = self._fabric.clip_gradients(
             self._network, self._optimiser, max_norm=self._clip, error_if_nonfinite=False
         )
@@ -77,9 +77,9 @@ class Learner:
             values /= self._fabric.world_size
         return dict(zip([*summed, "gradient_norm"], values.tolist(), strict=True))
 
-    def is_finite(self, figures: dict[str, float]) -> bool:
-        """Return whether a step with these figures may change the weights."""
-        return isfinite(figures["loss"]) and (self._may_skip or isfinite(figures["gradient_norm"]))
+    def is_finite(self, metrics: dict[str, float]) -> bool:
+        """Return whether a step with these metrics may change the weights."""
+        return isfinite(metrics["loss"]) and (self._may_skip or isfinite(metrics["gradient_norm"]))
 
     def update(self, step: int) -> float:
         """Change the weights by the gradients; return the learning rate."""
@@ -106,7 +106,7 @@ class Learner:
         self._fabric.strategy.precision.load_state_dict(state["precision"])
 
     def _share_buffers(self) -> None:
-        """Average what batch normalisation has seen, so that all processes, and their momentum copies, stay alike."""
+        """Average what batch normalisation has seen, so that all processes, and their momentum encoders, stay alike."""
         if self._fabric.world_size == 1:
             return
         for buffer in self.algorithm.network.buffers():

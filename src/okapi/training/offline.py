@@ -8,14 +8,14 @@ from okapi.algorithms import offline_matches
 from okapi.config import Config, ConfigError, OfflineOkapiSettings
 from okapi.data.dataset import Dataset
 from okapi.files import replacing
-from okapi.models import Network
 from okapi.runs import Run, TrainedModel
 from okapi.runs.trained import named_model
-from okapi.training.parts import build_network
+from okapi.training.inference import predict
+from okapi.training.setup import build_network
 
 
 def check_erm_run(config: Config, run: Run | None) -> None:
-    """Refuse a config of offline Okapi whose trained model is missing or of other data."""
+    """Reject a config of offline Okapi whose trained model is missing or of other data."""
     settings = config.algorithm
     if isinstance(settings, OfflineOkapiSettings) and not (run and run.matches_file.exists()):
         _erm_run(config, settings)
@@ -48,31 +48,16 @@ def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tens
         domain = torch.cat([torch.full_like(pool, number) for number, pool in enumerate(pools)])
     else:
         domain = dataset.domain[rows]
-    encodings, _ = encode_rows(network, dataset, rows, config.training.evaluation_batch, device)
+    network.to(device)
+    encodings = predict(network, dataset, rows, batch_size=config.training.evaluation_batch, device=device).encoding
     found = offline_matches(encodings, domain, settings)
     matches = torch.full((len(dataset),), -1, dtype=torch.int64)
     matches[rows] = torch.where(found >= 0, rows[found], -1)
     return matches
 
 
-@torch.no_grad()
-def encode_rows(
-    network: Network, dataset: Dataset, rows: Tensor, batch: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Return encodings (n, d) and predictions (n, outputs), on the host, of some rows (n,), a batch at a time."""
-    network.to(device).eval()
-    encodings, predictions = [], []
-    for part in rows.split(batch):
-        inputs = dataset.read(part.tolist())
-        moved = inputs.to(device) if isinstance(inputs, Tensor) else {k: v.to(device) for k, v in inputs.items()}
-        output = network(moved)
-        encodings.append(output.encoding.float().cpu())
-        predictions.append(output.prediction.float().cpu())
-    return torch.cat(encodings), torch.cat(predictions)
-
-
 def _erm_run(config: Config, settings: OfflineOkapiSettings) -> TrainedModel:
-    """Return the trained model, refusing one that does not serve."""
+    """Return the trained model, rejecting one that does not serve."""
     if settings.erm_run is None:
         raise ConfigError(
             "algorithm.erm_run is missing; it must be the run directory of an ERM model of the same data; "

@@ -46,15 +46,15 @@ class Display:
         self._bar.stop()
 
     def update(self, done: int, *, loss: float, match_rate: float = nan, images_per_second: float, due: bool) -> None:
-        """Show the figures after a step; where nobody watches only if a line is ``due``."""
+        """Show the metrics after a step; where nobody watches only if a line is ``due``."""
         if not self._shown or not (due or self._console.is_terminal):
             return
         seconds = (time.monotonic() - self._began) / max(1, done - self._first) * (self._last - done)
-        figures = [f"loss {loss:.4g}"]
+        words = [f"loss {loss:.4g}"]
         if match_rate == match_rate:
-            figures.append(f"match rate {match_rate:.1%}")
-        figures += [f"{images_per_second:,.0f} images/s", f"{timedelta(seconds=round(seconds))} left"]
-        text = "  ".join(figures)
+            words.append(f"match rate {match_rate:.1%}")
+        words += [f"{images_per_second:,.0f} images/s", f"{timedelta(seconds=round(seconds))} left"]
+        text = "  ".join(words)
         if self._console.is_terminal:
             self._bar.update(self._task, completed=done, description=text)
         else:

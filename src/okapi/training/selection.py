@@ -11,11 +11,11 @@ from okapi.evaluation import LABEL_FREE, SUFFIXES, Selector, main_metric, metric
 from okapi.runs import Selection as Selected
 
 ORACLE = "ood_test"
-"""The split that the selector ``oracle`` looks at; its figures are called ``oracle``."""
+"""The split that the selector ``oracle`` looks at; its metrics are called ``oracle``."""
 
 
 def make_selector(settings: TrainingSettings, task: Task) -> Selector:
-    """Return the selector that the settings name, refusing a metric that the task has not."""
+    """Return the selector that the settings name, rejecting a metric that the task has not."""
     known = metrics_for(task)
     if settings.metric is not None and plain_metric(settings.metric) not in known:
         wanted = f"one of {', '.join(known)}, alone or with {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
@@ -29,11 +29,11 @@ def make_selector(settings: TrainingSettings, task: Task) -> Selector:
 
 
 def check_selector(settings: TrainingSettings, dataset: Dataset) -> None:
-    """Refuse a selector that the data set has not the samples, or the groups, for, or that nobody consented to."""
+    """Reject a selector that the data set has not the samples, or the groups, for, or that nobody consented to."""
     chosen = make_selector(settings, dataset.task)
     if settings.selector == "oracle" and not settings.consent_to_oracle:
         raise ConfigError(
-            f"training.selector oracle chooses the weights by {ORACLE}, so that no honest figure of it is left; "
+            f"training.selector oracle chooses the weights by {ORACLE}, so that no honest metric of it is left; "
             "say that this is meant by training.consent_to_oracle true"
         )
     for split in chosen.needs:
@@ -57,7 +57,7 @@ class Selection:
         self._shown = settings.metric or main_metric(task)
         self._patience = settings.patience
         self._step = 0
-        self._figures: dict[str, dict[str, float]] = {}  # of the weights that are kept, by split
+        self._metrics: dict[str, dict[str, float]] = {}  # of the weights that are kept, by split
         self._since = 0
         self.validations = 0
 
@@ -76,27 +76,27 @@ class Selection:
         """Whether the weights are kept by what only a test split can tell."""
         return self.selector.name == "oracle"
 
-    def consider(self, step: int, figures: Mapping[str, Mapping[str, float]]) -> bool:
-        """Take the figures of each split after a step; return whether these weights are to be kept.
+    def consider(self, step: int, metrics: Mapping[str, Mapping[str, float]]) -> bool:
+        """Take the metrics of each split after a step; return whether these weights are to be kept.
 
-        Where figures say how good the best so far is by now, as an ensemble does, ``{metric}_of_best``, that counts.
+        Where metrics say how good the best so far is by now, as an ensemble does, ``{metric}_of_best``, that counts.
         """
-        best = self._value(self._figures) if self._figures else None
-        anew = figures.get(self.selector.split or "", {}).get(f"{self.selector.metric}_of_best")
-        better = self.selector.is_better(self._value(figures), than=best if anew is None else anew)
+        best = self._value(self._metrics) if self._metrics else None
+        anew = metrics.get(self.selector.split or "", {}).get(f"{self.selector.metric}_of_best")
+        better = self.selector.is_better(self._value(metrics), than=best if anew is None else anew)
         self.validations += 1
         self._since = 0 if better else self._since + 1
         if better:
-            self._step, self._figures = step, {split: dict(its) for split, its in figures.items()}
+            self._step, self._metrics = step, {split: dict(values) for split, values in metrics.items()}
         return better
 
-    def sentence(self, step: int, figures: Mapping[str, Mapping[str, float]]) -> str:
+    def sentence(self, step: int, metrics: Mapping[str, Mapping[str, float]]) -> str:
         """Return, for somebody who waits, the metric on each split and which step is the best so far."""
         own = self.selector.split, self.selector.metric
         shown = []
-        for split, its in figures.items():
+        for split, values in metrics.items():
             name = own[1] if split == own[0] else self._shown
-            shown.append(f"{split} {name} {its.get(name, nan):.4g}")
+            shown.append(f"{split} {name} {values.get(name, nan):.4g}")
         return f"step {step}: {'  '.join(shown) or 'no validation split'}  (best: step {self._step})"
 
     def summary(self) -> Selected:
@@ -106,22 +106,22 @@ class Selection:
             metric=self.selector.metric,
             higher_is_better=self.selector.higher_is_better,
             step=self._step,
-            metrics=self._figures,
+            metrics=self._metrics,
         )
 
     def state_dict(self) -> dict[str, Any]:
         """Return what later validations depend on."""
         return {
             "step": self._step,
-            "figures": self._figures,
+            "metrics": self._metrics,
             "since": self._since,
             "validations": self.validations,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
-        self._step, self._figures, self._since = state["step"], dict(state["figures"]), state["since"]
-        self.validations = state.get("validations", 0)
+        self._step, self._metrics, self._since = state["step"], dict(state["metrics"]), state["since"]
+        self.validations = state["validations"]
 
-    def _value(self, figures: Mapping[str, Mapping[str, float]]) -> float:
-        return figures.get(self.selector.split or "", {}).get(self.selector.metric, nan)
+    def _value(self, metrics: Mapping[str, Mapping[str, float]]) -> float:
+        return metrics.get(self.selector.split or "", {}).get(self.selector.metric, nan)

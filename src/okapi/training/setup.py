@@ -1,4 +1,4 @@
-"""What a run is made of: the data set and the algorithm, built from a config and checked against each other."""
+"""What a run is made of: the data set, the network, the algorithm and the batches, built from a config and checked."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,16 +8,20 @@ from torch import Tensor
 
 from okapi.algorithms import ALGORITHMS, Algorithm
 from okapi.algorithms.cross_domain import CrossDomainAlgorithm
-from okapi.config import Config, ConfigError, Sampling
+from okapi.config import Config, ConfigError, Sampling, differences
 from okapi.data.batches import Batches
 from okapi.data.dataset import Dataset
 from okapi.data.registry import build_dataset
 from okapi.data.sampling import BalancedStream, Stream, WeightedStream
+from okapi.messages import listed
 from okapi.models import Network, build, untrained
+from okapi.runs import TrainedModel
+from okapi.runs.trained import named_model
 from okapi.runs.weights import read_weights
 from okapi.training.seeds import derived_seed, seed_everything
 from okapi.training.selection import check_selector
-from okapi.training.starting import read_start, start
+
+START_FROM = "training.start_from"
 
 
 class Parts(NamedTuple):
@@ -32,7 +36,7 @@ class Parts(NamedTuple):
 
 
 def build_parts(config: Config, resumed: bool = False) -> Parts:
-    """Return the parts of a run; what cannot be trained is refused here, before anything is written.
+    """Return the parts of a run; what cannot be trained is rejected here, before anything is written.
 
     Parameters
     ----------
@@ -40,30 +44,23 @@ def build_parts(config: Config, resumed: bool = False) -> Parts:
     resumed : bool
         Whether weights of a checkpoint will replace the first ones: those of ``training.start_from`` are not read.
     """
-    earlier = None if resumed else read_start(config)
+    path = config.training.start_from
+    start = None if path is None or resumed else named_model(START_FROM, path)
     dataset = build_dataset(config.data)
     dataset.check()
-    if config.training.start_from is not None:
+    if path is not None:
         config = replace(config, model=untrained(config.model))
-    try:
-        network = build_network(config, dataset)
-        started_from = start(network, earlier, config, dataset) if earlier else None
-        algorithm = ALGORITHMS[config.algorithm.name](
-            network,
-            dataset.task,
-            config.algorithm,
-            steps=config.training.steps,
-            domains=len(dataset.domain_names),
-            multi_label=dataset.domain.ndim == 2,
-        )
-    except RuntimeError as error:
-        if "allocate memory" not in str(error) and "out of memory" not in str(error):
-            raise
-        raise ConfigError(
-            f"model {config.model.name} and algorithm {config.algorithm.name} need more memory than there is: "
-            "make the model narrower, or algorithm.bank smaller"
-        ) from None
-    _check_splits(config, dataset, algorithm)
+    network = build_network(config, dataset)
+    started_from = _start(network, start, config, dataset) if start else None
+    algorithm = ALGORITHMS[config.algorithm.name](
+        network,
+        dataset.task,
+        config.algorithm,
+        steps=config.training.steps,
+        domains=len(dataset.domain_names),
+        multi_label=dataset.domain.ndim == 2,
+    )
+    _check(config, dataset, algorithm)
     return Parts(dataset, algorithm, started_from)
 
 
@@ -116,12 +113,40 @@ def build_batches(config: Config, parts: Parts, matches: Tensor | None, rank: in
     )
 
 
-def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> None:
-    settings, world = config.training, config.training.devices * config.training.nodes
-    sizes = {"train": ("labelled_batch", settings.labelled_batch)}
-    if algorithm.needs.unlabelled:
-        sizes["unlabelled"] = ("unlabelled_batch", settings.unlabelled_batch)
-    for split, (key, batch) in sizes.items():
+def _start(network: Network, start: TrainedModel, config: Config, dataset: Dataset) -> dict[str, Any]:
+    """Give a network the weights of a finished run; return what results.json says of it.
+
+    The data set may have other samples and domains than that of the other run, but must have the same classes.
+    """
+    path, weights = start.run.path, start.weights
+    classes = tuple(start.run.classes()["classes"])
+    if classes and dataset.class_names and classes != dataset.class_names:
+        raise ConfigError(
+            f"{START_FROM} must be a run with the same classes: {path} has {listed(classes)}, "
+            f"the data has {listed(dataset.class_names)}"
+        )
+    given, wanted = ({k: tuple(v.shape) for k, v in each.items()} for each in (weights.tensors, network.state_dict()))
+    if odd := [name for name in wanted | given if wanted.get(name) != given.get(name)]:
+        if all(name.startswith("head.") for name in odd):
+            outputs = {"classification": "classes", "regression": "numbers", "multilabel": "labels"}[dataset.task.kind]
+            what = f"{given[odd[0]][0]} {outputs}, the data has {dataset.task.outputs}"
+        else:
+            shapes = (str(each.get(odd[0], "missing")) for each in (given, wanted))
+            models = ({"model": each.as_dict()["model"]} for each in (start.config, config))
+            what = "; ".join([f"{odd[0]} {' then, '.join(shapes)} now", *differences(*models)])
+        raise ConfigError(f"{START_FROM} must be a run with the same network: {path} has {what}")
+    network.load_state_dict(weights.tensors)
+    algorithm = start.config.algorithm.name
+    return {"path": str(path), "sha256": weights.sha256, "step": weights.step, "algorithm": algorithm}
+
+
+def _check(config: Config, dataset: Dataset, algorithm: Algorithm) -> None:
+    """Reject what the algorithm or the sampling needs and the data has not."""
+    settings, needs, world = config.training, algorithm.needs, config.training.devices * config.training.nodes
+    pools = {"train": ("labelled_batch", settings.labelled_batch)}
+    if needs.unlabelled:
+        pools["unlabelled"] = ("unlabelled_batch", settings.unlabelled_batch)
+    for split, (key, batch) in pools.items():
         count = len(dataset.rows(split))
         if not count:
             raise ConfigError(f"split {split!r} has no samples, but algorithm {config.algorithm.name} needs some")
@@ -135,7 +160,6 @@ def _check_splits(config: Config, dataset: Dataset, algorithm: Algorithm) -> Non
         if getattr(settings, key) == "domain_balanced" and dataset.domain.ndim == 2:
             raise ConfigError(f"training.{key} domain_balanced needs one domain a sample, these have sets of them")
     check_selector(settings, dataset)
-    needs = algorithm.needs
     if needs.strong != "none" and not needs.strong_if_any and dataset.views.strong is None:
         raise ConfigError(f"algorithm {config.algorithm.name} needs strong views, which the data set has not")
     if isinstance(algorithm, CrossDomainAlgorithm):
