@@ -222,8 +222,6 @@ REFUSED = {
     "--training.precision fp16": r"training\.precision fp16 needs a GPU; on a CPU use bf16 or fp32",
     "--training.accelerator gpu": r"training\.accelerator is gpu, but torch finds none",
     "--training.compile llvm": r"training\.compile must be a backend of torch\.compile .*, got 'llvm'",
-    "--training.unlabelled_batch 2401": r"unlabelled_batch is 2401, but split 'unlabelled' has only 2400 samples",
-    "--training.labelled_batch 9999": r"training\.labelled_batch is 9999, but split 'train' has only \d+ samples",
     "--data.fully_labelled true": r"split 'unlabelled' has no samples, but algorithm okapi needs some",
     "--training.metric mse": r"training\.metric must be one of accuracy, .*, got 'mse'",
     "--training.selector last --training.patience 2": r"training\.patience needs a selector that compares",
@@ -276,10 +274,6 @@ BAD_DATA = {
     "no validation": ({"split": np.where(SPLIT == "ood_val", "ood_test", SPLIT)}, "split 'ood_val' has no samples"),
     "no unlabelled": ({"split": np.where(SPLIT == "unlabelled", "id_val", SPLIT)}, "split 'unlabelled' has no samples"),
     "no train": ({"split": np.where(SPLIT == "train", "id_val", SPLIT)}, "'train'"),
-    "few unlabelled": (
-        {"split": np.where((SPLIT == "unlabelled") & (np.arange(100) > 24), "id_val", SPLIT)},
-        "unlabelled_batch is 8, but split 'unlabelled' has only 5 samples",
-    ),
     "unknown split": ({"split": np.where(SPLIT == "ood_test", "test", SPLIT)}, "split of row 80 must be one of"),
     "not finite": ({"x": np.full((100, 4), np.inf)}, "row 0 is not finite"),
 }

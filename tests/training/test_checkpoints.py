@@ -90,13 +90,15 @@ SPOILT = [
     (half_a_manifest, "manifest.json cannot be read"),
     (without_state, "state.pt cannot be read"),
     (edit(format="lightning"), "does not say that it is an okapi checkpoint"),
-    (edit(version=1), "of version 1, this program reads version 2"),
+    (edit(version=1), "of version 1, this program reads version 3"),
     (edit(step=5), "says that it is of step 5"),
     (edit(size=None), "lacks size"),
+    (edit(size="many"), "lacks size"),
+    (edit(size=-1), "torn"),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "words"), SPOILT, ids=[spoil.__name__ for spoil, _ in SPOILT])
+@pytest.mark.parametrize(("spoil", "words"), SPOILT, ids=[f"{spoil.__name__}-{words}" for spoil, words in SPOILT])
 def test_a_bad_one_is_refused_with_a_reason_and_the_one_before_is_used(tmp_path, spoil, words):
     _, newest = save(tmp_path, 4, 8)
     spoil(newest)

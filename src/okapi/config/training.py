@@ -39,7 +39,7 @@ class TrainingSettings(Settings):
         Directory of a finished run whose selected weights, of encoder and head, this run starts from; null: those of
         the section model.
     labelled_batch : int
-        Labelled samples of a batch, of all processes together.
+        Labelled samples of a batch, of all processes together. Where there are fewer, some come more than once.
     unlabelled_batch : int
         Unlabelled samples of a batch, of all processes together; not used by erm.
     sampling : {"uniform", "class_balanced", "class_balanced_in_expectation", "domain_balanced"}
@@ -69,10 +69,11 @@ class TrainingSettings(Settings):
         Steps between checkpoints; the last step has one too.
     log_every : int
         Steps between lines of metrics.csv, each a mean over the steps since the line before.
-    selector : {"id_val", "ood_val", "last", "oracle", "entropy", "infomax", "corrected_confidence", ...}
+    selector : {"id_val", "ood_val", "last", "oracle", "entropy", "infomax", "corrected_confidence", ...}, optional
         Which weights become model.safetensors: the best on a validation split, id_val or ood_val, whose samples it
         needs; the last; or the best by a score of unlabelled samples, for which nobody has to label any: entropy,
         infomax, corrected_confidence, thresholded_confidence, ensemble or match_quality. oracle: the best on ood_test.
+        null: ood_val where it has samples, else id_val, else last.
     metric : str, optional
         What "best" on a split means: accuracy, macro_f1, balanced_accuracy, ece, log_loss, of two classes auroc,
         sensitivity or specificity, in regression pearson_r, mse or r2; also with _domain_mean, _domain_worst,
@@ -118,7 +119,7 @@ class TrainingSettings(Settings):
     validate_every: Count = 1000
     checkpoint_every: Count = 1000
     log_every: Count = 50
-    selector: SelectorName = "ood_val"
+    selector: SelectorName | None = None
     metric: str | None = None
     selection_samples: Count = 2048
     consent_to_oracle: bool = False

@@ -19,7 +19,7 @@ import torch
 from okapi import __version__
 from okapi.files import errors_name, remove, remove_unfinished, replacing
 
-FORMAT, VERSION = "okapi checkpoint", 2
+FORMAT, VERSION = "okapi checkpoint", 3
 KEEP = 2
 _NAME = re.compile(r"step-(\d{8,})")
 

@@ -124,6 +124,8 @@ class Results:
     config : dict
         With all its keys.
     started_from : Started, optional
+    notes : list of str
+        Warnings of the training, such as of a match rate near zero.
     opened : dict
         By test split.
     evaluations : list of Evaluation
@@ -142,6 +144,7 @@ class Results:
     splits: dict[str, int]
     config: dict[str, Any]
     started_from: Started | None = None
+    notes: list[str] = field(default_factory=list)
     opened: dict[str, Opened] = field(default_factory=dict)
     evaluations: list[Evaluation] = field(default_factory=list)
     benchmarked: list[str] | None = None

@@ -106,7 +106,10 @@ class Run:
 
     def environment(self) -> dict[str, Any]:
         """Return what the run was begun on, ``run`` (its id) and ``threads`` among it."""
-        return _read_object(self.environment_file, {"run": str, "threads": int})
+        content = _read_object(self.environment_file, {"run": str, "threads": int})
+        if content["threads"] < 1:
+            raise ValueError(f"{self.environment_file} was edited or damaged: threads is {content['threads']}")
+        return content
 
     def results(self) -> Results:
         """Return the results; a run without some, or with some that cannot be understood, is rejected."""
@@ -172,16 +175,17 @@ class Run:
         self.path.mkdir(parents=True, exist_ok=True)
         remove_unfinished(self.path)
         write_json(self.classes_file, _about(dataset))
-        self.write_environment({"run": secrets.token_hex(4), **environment()})
+        self.write_environment()
         self.write_config(config)
 
     def write_config(self, config: Config) -> None:
         """Write the config with all its keys."""
         write_bytes(self.config_file, config.as_yaml().encode())
 
-    def write_environment(self, content: Mapping[str, Any]) -> None:
-        """Write what the run was begun on."""
-        write_json(self.environment_file, content)
+    def write_environment(self, threads: int | None = None) -> None:
+        """Write what the run is begun on, with a new id; by default it computes with as many threads as torch now."""
+        content = {"run": secrets.token_hex(4), **environment()}
+        write_json(self.environment_file, content | ({} if threads is None else {"threads": threads}))
 
     def finish(self, results: Results) -> None:
         """Write the results of a run that has ended; whoever calls it holds the lock."""

@@ -85,7 +85,7 @@ def estimate(config: Config) -> DryRun:
             raise NotFiniteError(f"the loss of step {step + 1} is {metrics['loss']}")
         learner.update(step)
         seconds_per_step = time.perf_counter() - began
-    validation = Validation(config, dataset, algorithm, Selection(settings, dataset.task), fabric)
+    validation = Validation(config, dataset, algorithm, Selection(settings, dataset), fabric)
     seconds_per_validation = 0.0
     if predicted := validation.rows():
         rows, size = torch.cat(predicted), settings.evaluation_batch

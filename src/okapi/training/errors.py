@@ -11,6 +11,10 @@ class NotFiniteError(RunError):
     """The loss or its gradient became infinite or not a number."""
 
 
+class DivergedError(RunError):
+    """The loss became far greater than it was at the start."""
+
+
 class InterruptedRunError(RunError):
     """Somebody asked the run to stop; it wrote a checkpoint first."""
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from okapi.config import ConfigError, TrainingSettings
 from okapi.data.dataset import Dataset
-from okapi.data.task import Task
 from okapi.evaluation import LABEL_FREE, SUFFIXES, Selector, main_metric, metrics_for, plain_metric, selector
 from okapi.runs import Selection as Selected
 
@@ -14,23 +13,26 @@ ORACLE = "ood_test"
 """The split that the selector ``oracle`` looks at; its metrics are called ``oracle``."""
 
 
-def make_selector(settings: TrainingSettings, task: Task) -> Selector:
-    """Return the selector that the settings name, rejecting a metric that the task has not."""
+def make_selector(settings: TrainingSettings, dataset: Dataset) -> Selector:
+    """Return the selector that the settings name, or that the data allows; one that cannot work is a ConfigError."""
+    task, name = dataset.task, settings.selector
+    if name is None:
+        name = "ood_val" if len(dataset.rows("ood_val")) else "id_val" if len(dataset.rows("id_val")) else "last"
     known = metrics_for(task)
     if settings.metric is not None and plain_metric(settings.metric) not in known:
         wanted = f"one of {', '.join(known)}, alone or with {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise ConfigError(f"training.metric must be {wanted}, got {settings.metric!r}")
-    if settings.patience is not None and settings.selector == "last":
+    if settings.patience is not None and name == "last":
         raise ConfigError("training.patience needs a selector that compares, got selector last")
     try:
-        return selector(settings.selector, task, settings.metric)
+        return selector(name, task, settings.metric)
     except ValueError as error:
         raise ConfigError(f"training.{error}") from error
 
 
 def check_selector(settings: TrainingSettings, dataset: Dataset) -> None:
     """Reject a selector that the data set has not the samples, or the groups, for, or that nobody consented to."""
-    chosen = make_selector(settings, dataset.task)
+    chosen = make_selector(settings, dataset)
     if settings.selector == "oracle" and not settings.consent_to_oracle:
         raise ConfigError(
             f"training.selector oracle chooses the weights by {ORACLE}, so that no honest metric of it is left; "
@@ -49,12 +51,12 @@ class Selection:
     Parameters
     ----------
     settings : TrainingSettings
-    task : Task
+    dataset : Dataset
     """
 
-    def __init__(self, settings: TrainingSettings, task: Task) -> None:
-        self.selector = make_selector(settings, task)
-        self._shown = settings.metric or main_metric(task)
+    def __init__(self, settings: TrainingSettings, dataset: Dataset) -> None:
+        self.selector = make_selector(settings, dataset)
+        self._shown = settings.metric or main_metric(dataset.task)
         self._patience = settings.patience
         self._step = 0
         self._metrics: dict[str, dict[str, float]] = {}  # of the weights that are kept, by split

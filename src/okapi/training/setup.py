@@ -9,6 +9,7 @@ from torch import Tensor
 from okapi.algorithms import ALGORITHMS, Algorithm
 from okapi.algorithms.cross_domain import CrossDomainAlgorithm
 from okapi.config import Config, ConfigError, Sampling, differences
+from okapi.console import say
 from okapi.data.batches import Batches
 from okapi.data.dataset import Dataset
 from okapi.data.registry import build_dataset
@@ -18,6 +19,7 @@ from okapi.models import Network, build, untrained
 from okapi.runs import TrainedModel
 from okapi.runs.trained import named_model
 from okapi.runs.weights import read_weights
+from okapi.training.devices import is_first
 from okapi.training.seeds import derived_seed, seed_everything
 from okapi.training.selection import check_selector
 
@@ -150,8 +152,8 @@ def _check(config: Config, dataset: Dataset, algorithm: Algorithm) -> None:
         count = len(dataset.rows(split))
         if not count:
             raise ConfigError(f"split {split!r} has no samples, but algorithm {config.algorithm.name} needs some")
-        if count < batch:
-            raise ConfigError(f"training.{key} is {batch}, but split {split!r} has only {count} samples")
+        if count < batch and is_first():
+            say(f"training.{key} is {batch} and split {split!r} has {count} samples: they are drawn with replacement")
         if batch % world:
             raise ConfigError(f"training.{key} must be a multiple of the {world} processes, got {batch}")
     if settings.sampling.startswith("class") and dataset.task.kind != "classification":

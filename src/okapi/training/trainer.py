@@ -18,6 +18,7 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed
 from lightning_fabric import Fabric
@@ -36,6 +37,7 @@ from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
 from okapi.training.interrupts import Interrupts
 from okapi.training.learner import Learner
 from okapi.training.logger import Logger, Means, check_trackers
+from okapi.training.monitor import Monitor
 from okapi.training.offline import check_erm_run, read_matches
 from okapi.training.progress import Display
 from okapi.training.selection import ORACLE, Selection
@@ -98,6 +100,7 @@ def resume(out: Path, overrides: Sequence[tuple[str, str]] = ()) -> Results | No
         if fabric.is_global_zero:
             stack.enter_context(run.locked())
             checkpoint = _newest(run, config)
+            _check_environment(run, checkpoint)
         parts = prepare(config, run)
         fabric.launch()
         if fabric.is_global_zero:
@@ -139,6 +142,15 @@ def _newest(run: Run, config: Config) -> Checkpoint | None:
     return checkpoint
 
 
+def _check_environment(run: Run, checkpoint: Checkpoint | None) -> None:
+    """Write environment.json anew where it is missing or damaged; the checkpoint knows the number of threads."""
+    try:
+        run.environment()
+    except ValueError as error:
+        say(f"{error}; it is written anew")
+        run.write_environment(checkpoint.state["threads"] if checkpoint else None)
+
+
 def _reject_changes(before: dict[str, Any], config: Config, what: str) -> None:
     if changes := differences(before, config.as_dict()):
         raise ConfigError(
@@ -148,8 +160,10 @@ def _reject_changes(before: dict[str, Any], config: Config, what: str) -> None:
 
 def _fit(config: Config, parts: Parts, fabric: Fabric, run: Run, checkpoint: Checkpoint | None) -> Results:
     try:
+        before = run.environment()
+        torch.set_num_threads(before["threads"])
         if fabric.is_global_zero:
-            before, now = run.environment(), environment()
+            now = environment()
             if changes := [
                 f"{key}: {before.get(key)} then, {now[key]} now" for key in now if before.get(key) != now[key]
             ]:
@@ -183,16 +197,20 @@ class Trainer:
         self.dataset, self.algorithm, self.started_from = parts
         self.step = 0
         self.learner = Learner(config, self.algorithm, fabric)
-        self.selection = Selection(config.training, self.dataset.task)
+        self.selection = Selection(config.training, self.dataset)
         self.validation = Validation(config, self.dataset, self.algorithm, self.selection, fabric)
         self.means = Means()
+        self.monitor = Monitor(config)
         self.seconds = self.waited = 0.0  # since the last line of timings.csv
         self.images = 0
         self.logger: Logger | None = None
         self.metrics_so_far = ""
+        self.best = b""  # content of model.safetensors
         self.last_checkpoint: Path | None = None
         if checkpoint is not None:
             self._load(checkpoint)
+        elif config.training.selector is None and fabric.is_global_zero:
+            say(f"Weights are selected by {self.selection.selector.name}: training.selector is not set")
         if fabric.is_global_zero:
             read_matches(config, self.dataset, run, fabric.device)  # found once, and written
         fabric.barrier()
@@ -255,10 +273,12 @@ class Trainer:
         if not self.learner.is_finite(metrics):
             what = "gradient_norm" if isfinite(metrics["loss"]) else "loss"
             ids = _of_all_processes(_ids(self.dataset.ids, batches), self.fabric)
-            raise NotFiniteError(self._at_step(f"{what} is {metrics[what]}", ids))
+            rate = f"training.learning_rate ({self.config.training.learning_rate:g})"
+            raise NotFiniteError(self._at_step(f"{what} is {metrics[what]}; lower {rate} in a new run", ids))
         metrics["learning_rate"] = self.learner.update(self.step)
         self.step += 1
         self.means.add(metrics)
+        self.monitor.see(metrics["loss"])
         seconds = time.perf_counter() - began
         images = sum(map(len, batches)) * self.fabric.world_size
         self.seconds, self.waited, self.images = self.seconds + seconds, self.waited + waited, self.images + images
@@ -277,6 +297,8 @@ class Trainer:
             self.logger.write(self.step, "train", means)
             self.logger.write_times(self.step, self.seconds, self.images, self.waited)
         self.seconds, self.waited, self.images = 0.0, 0.0, 0
+        if note := self.monitor.check(self.step, means):
+            self.display.say(f"Warning: {note}")
 
     def validate(self) -> None:
         """Measure the network on the validation splits; keep its weights if they are the best so far."""
@@ -291,7 +313,8 @@ class Trainer:
             for split, values in metrics.items():
                 self.logger.write(self.step, split, values)
             if is_best:
-                write_bytes(self.run.weights_file, weights_bytes(self.algorithm.network.state_dict(), self.step))
+                self.best = weights_bytes(self.algorithm.network.state_dict(), self.step)
+                write_bytes(self.run.weights_file, self.best)
         self.display.say(self.selection.sentence(self.step, metrics))
 
     # Checkpoints and results
@@ -307,8 +330,11 @@ class Trainer:
                 "selection": self.selection.state_dict(),
                 "validation": self.validation.state_dict(),
                 "means": self.means.state_dict(),
+                "monitor": self.monitor.state_dict(),
                 "metrics": self.logger.sync(),
+                "weights": torch.from_numpy(np.frombuffer(self.best, dtype=np.uint8).copy()),
                 "started_from": self.started_from,
+                "threads": torch.get_num_threads(),
             }
             save_checkpoint(self.run.checkpoints, self.step, state, config=self.config.as_dict())
 
@@ -320,20 +346,36 @@ class Trainer:
         self.selection.load_state_dict(state["selection"])
         self.validation.load_state_dict(state["validation"])
         self.means.load_state_dict(state["means"])
+        self.monitor.load_state_dict(state["monitor"])
         self.metrics_so_far, self.started_from = state["metrics"], state["started_from"]
+        self.best = state["weights"].numpy().tobytes()
+        if self.fabric.is_global_zero:
+            self._check_files()
+
+    def _check_files(self) -> None:
+        """Bring back the weights if something else has changed them, and report a log that was edited."""
+        file, log = self.run.weights_file, self.run.metrics_file
+        if self.best and not (file.is_file() and file.read_bytes() == self.best):
+            say(f"{file} is not as it was at step {self.step}; it is restored from the checkpoint")
+            write_bytes(file, self.best)
+        written = log.read_bytes() if log.is_file() else b""
+        if not written.startswith(self.metrics_so_far.encode()):
+            say(f"{log} was removed or edited; it is begun anew from the checkpoint")
 
     def finish(self) -> Results:
         """Write and return how the weights were selected."""
-        weights = sha256(self.run.weights_file.read_bytes()) if self.fabric.is_global_zero else ""
+        if self.fabric.is_global_zero:
+            self._check_files()
         results = Results(
             steps=self.step,
             stopped_early=self.step < self.config.training.steps,
             selection=self.selection.summary(),
-            weights=WeightsFile(file=self.run.weights_file.name, sha256=self.fabric.broadcast(weights)),
+            weights=WeightsFile(file=self.run.weights_file.name, sha256=self.fabric.broadcast(sha256(self.best))),
             started_from=Started(**self.started_from) if self.started_from else None,
             seed=self.config.seed,
             splits={split: len(self.dataset.rows(split)) for split in SPLITS},
             config=self.config.as_dict(),
+            notes=self.monitor.notes,
             opened={ORACLE: Opened(times=self.selection.validations)} if self.selection.is_oracle else {},
         )
         if self.fabric.is_global_zero:
