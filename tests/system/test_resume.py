@@ -120,6 +120,19 @@ def test_stopped_by_signals_a_run_writes_a_checkpoint_and_goes_on(begin, undistu
     assert differing(outcome(run, STEPS), undisturbed) == []
 
 
+def test_a_run_that_trains_is_resumed_by_no_other_process(begin, fork, undisturbed, tmp_path):
+    run = tmp_path / "run"
+    process = begin(run)
+    for step in (1, 9, 20):  # before the first checkpoint, and after files were written
+        wait_for(process, lambda step=step: steps_written(run) >= step)
+        process.send_signal(signal.SIGSTOP)  # so that it does not end meanwhile
+        errors = end(fork("train", "--resume", run), code=2)
+        process.send_signal(signal.SIGCONT)
+        assert f"{run} is being trained, or evaluated, by another process" in errors
+    end(process)
+    assert differing(outcome(run, STEPS), undisturbed) == []
+
+
 def test_a_file_that_cannot_grow_stops_the_run(begin, tmp_path):
     run = tmp_path / "run"
     process = begin(run)

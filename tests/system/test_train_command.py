@@ -227,9 +227,9 @@ REFUSED = {
     "--training.selector last --training.patience 2": r"training\.patience needs a selector that compares",
     "--algorithm.name erm --algorithm.bank 3": r"--algorithm\.bank is no key of the config; known are none",
     "--algorithm.matching.k 0": "k must be",
-    "--algorithm.matching.fixed_caliper 0.5": "fixed_caliper must be",
+    "--algorithm.matching.fixed_caliper 0.5": "fixed_caliper must not be 0.5",
     "--model.dropout 2": "dropout",
-    "--seed -1": "--seed must be a whole number of at least 0",
+    "--seed -1": "--seed must be a whole number from 0 to",
     "--seed one": "--seed must be a whole number, got 'one'",
     "--nonsense": "unknown option --nonsense",
     "--dry-runs": r"did you mean --dry-run\?",
@@ -314,15 +314,18 @@ def test_a_directory_that_is_not_free_is_refused(erm_run, tmp_path, capsys):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path, capsys):
-    words = [CONFIGS / "erm.yaml", *SHORT, "--training.labelled_batch", 2, "--training.checkpoint_every", 1]
-    assert train(*words, "--out", tmp_path / "run", "--training.learning_rate", 1e25) == 1
+    x = np.where(np.arange(100)[:, None] == 7, 3e38, np.ones((100, 4)))  # whose products are infinite
+    config = arrays_config(tmp_path, arrays(tmp_path / "data.npz", x=x), algorithm={"name": "erm"})
+    words = [config, "--training.labelled_batch", 2, "--training.checkpoint_every", 1, "--training.steps", 20]
+    assert train(*words, "--out", tmp_path / "run") == 1
     message = capsys.readouterr().err.splitlines()[-1]
     found = re.fullmatch(
-        r"okapi: step (\d+): (loss|gradient_norm) is (nan|inf); the last good checkpoint is (.*); "
-        r"the samples of the batch are ([\w-]+-digit-\d{4}), ([\w-]+-digit-\d{4})",
+        r"okapi: step (\d+): (loss|gradient_norm) is (nan|inf); lower training.learning_rate \(\S+\) in "
+        r"a new run; the last good checkpoint is (.*); the samples of the batch are (\d+), (\d+)",
         message,
     )
     assert found
+    assert "7" in (found[5], found[6])
     checkpoints = tmp_path / "run" / "checkpoints"
     assert found[4] == str(checkpoints / f"step-{int(found[1]) - 1:08d}")
     assert sorted(path.name for path in checkpoints.iterdir())[-1] == Path(found[4]).name

@@ -26,7 +26,6 @@ from okapi.runs import Run
 from okapi.training.devices import find_device
 from okapi.training.encodings import NO_DOMAIN
 from okapi.training.inference import predict
-from okapi.training.setup import build_network
 
 OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
 """Splits that are looked at, and their weights in the sample. Test splits are not among them."""
@@ -83,7 +82,7 @@ def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = 
     dataset.check()
     rows = sample_rows(dataset, samples, config.seed)
     device = find_device("auto")
-    network = build_network(config, dataset, run.run.weights_file).to(device)
+    network = run.network().to(device)
     batch = config.training.evaluation_batch
     encodings, predictions = predict(network, dataset, torch.from_numpy(rows), batch_size=batch, device=device)
     notes = list(run.notes)

@@ -246,13 +246,10 @@ def environment() -> dict[str, Any]:
 
 
 def _about(dataset: "Dataset") -> dict[str, Any]:
-    describe = getattr(dataset, "description", None)
-    sample = dataset.sample(int(dataset.rows("train")[0]))
-    shape: Any = {name: list(part.shape) for name, part in sample.items()} if isinstance(sample, Mapping) else None
     return {
         "task": {"kind": dataset.task.kind, "outputs": dataset.task.outputs},
         "classes": list(dataset.class_names),
-        "inputs": describe() if describe else {"shape": shape or list(getattr(sample, "shape", ()))},
+        "inputs": dataset.description(),
     }
 
 

@@ -1,7 +1,7 @@
 """The weights of a finished run, read back and checked."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from okapi.config import Config, ConfigError
 from okapi.runs.results import Results
@@ -9,6 +9,9 @@ from okapi.runs.run import Run
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from okapi.data.task import Task
+    from okapi.models import Network
 
 Which: TypeAlias = Literal["selected", "last"]
 
@@ -60,6 +63,34 @@ class TrainedModel:
     weights: Weights
     overrides: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def task(self) -> "Task":
+        """What the model predicts."""
+        from okapi.data.task import Task
+
+        return Task(**self.run.classes()["task"])
+
+    def network(self) -> "Network":
+        """Return the network with its weights, built from the run directory alone: its data need not be there."""
+        import torch
+
+        from okapi.models import build, untrained
+
+        inputs = self.run.classes()["inputs"]
+        sample: Any = torch.zeros(inputs["shape"])
+        if inputs["kind"] == "text":
+            sample = {name: torch.zeros(inputs["shape"], dtype=torch.int64) for name in ("input_ids", "attention_mask")}
+        # Weights that are replaced need not be found: a run serves where neither hub nor folder is at hand.
+        network = build(untrained(self.config.model), sample, self.task, pixels="range" in inputs)
+        try:
+            network.load_state_dict(self.weights.tensors)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"the weights of {self.run.path} do not fit the network of its config: {reason}"
+            ) from error
+        return network.eval()
 
 
 def named_model(key: str, path: str) -> TrainedModel:

@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from okapi.training.dry_run import DryRun, estimate
     from okapi.training.embedding import Embedded, embed, open_model
     from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
+    from okapi.training.predictor import Predictor
     from okapi.training.trainer import Trainer, resume, train
 
 _HOME = {
     "dry_run": ("DryRun", "estimate"),
     "embedding": ("Embedded", "embed", "open_model"),
     "errors": ("InterruptedRunError", "NotFiniteError", "RunError"),
+    "predictor": ("Predictor",),
     "trainer": ("Trainer", "resume", "train"),
 }
 
@@ -24,6 +26,7 @@ __all__ = [
     "Embedded",
     "InterruptedRunError",
     "NotFiniteError",
+    "Predictor",
     "RunError",
     "Trainer",
     "embed",

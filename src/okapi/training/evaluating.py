@@ -23,7 +23,6 @@ from okapi.training.devices import make_fabric
 from okapi.training.errors import NotFiniteError
 from okapi.training.inference import check_finite, predict
 from okapi.training.predictions import write_predictions
-from okapi.training.setup import build_network
 
 LABELLED = tuple(split for split in SPLITS if split != "unlabelled")
 
@@ -90,13 +89,7 @@ class Evaluator:
         self.dataset: Dataset = build_dataset(self._config.data)
         self.dataset.check()
         self._fabric = make_fabric(self._config)
-        self._network = build_network(self._config, self.dataset)
-        try:
-            self._network.load_state_dict(self.run.weights.tensors)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"the weights of {path} do not fit the network of its config: {reason}") from error
-        self._network.to(self._fabric.device)
+        self._network = self.run.network().to(self._fabric.device)
 
     def check_splits(self, splits: Sequence[str]) -> None:
         """Refuse names that are no split with labelled samples, and no name at all, saying what there is."""

@@ -11,7 +11,6 @@ from okapi.files import replacing
 from okapi.runs import Run, TrainedModel
 from okapi.runs.trained import named_model
 from okapi.training.inference import predict
-from okapi.training.setup import build_network
 
 
 def check_erm_run(config: Config, run: Run | None) -> None:
@@ -40,15 +39,13 @@ def find_matches(config: Config, dataset: Dataset, device: torch.device) -> Tens
     settings = config.algorithm
     if not isinstance(settings, OfflineOkapiSettings):
         raise TypeError(f"only offline Okapi has matches that are found once, the algorithm is {settings.name}")
-    erm = _erm_run(config, settings)
-    network = build_network(erm.config, dataset, erm.run.weights_file)
+    network = _erm_run(config, settings).network().to(device)
     pools = [dataset.rows("train"), dataset.rows("unlabelled")]
     rows = torch.cat(pools)
     if settings.domain == "binary":
         domain = torch.cat([torch.full_like(pool, number) for number, pool in enumerate(pools)])
     else:
         domain = dataset.domain[rows]
-    network.to(device)
     encodings = predict(network, dataset, rows, batch_size=config.training.evaluation_batch, device=device).encoding
     found = offline_matches(encodings, domain, settings)
     matches = torch.full((len(dataset),), -1, dtype=torch.int64)

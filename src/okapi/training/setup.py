@@ -1,7 +1,6 @@
 """What a run is made of: the data set, the network, the algorithm and the batches, built from a config and checked."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -18,7 +17,6 @@ from okapi.messages import listed
 from okapi.models import Network, build, untrained
 from okapi.runs import TrainedModel
 from okapi.runs.trained import named_model
-from okapi.runs.weights import read_weights
 from okapi.training.devices import is_first
 from okapi.training.seeds import derived_seed, seed_everything
 from okapi.training.selection import check_selector
@@ -66,19 +64,11 @@ def build_parts(config: Config, resumed: bool = False) -> Parts:
     return Parts(dataset, algorithm, started_from)
 
 
-def build_network(config: Config, dataset: Dataset, weights: Path | None = None) -> Network:
-    """Return the network of a config, with the initial weights of its seed or those of a ``.safetensors`` file."""
+def build_network(config: Config, dataset: Dataset) -> Network:
+    """Return the network of a config, with the initial weights of its seed."""
     seed_everything(config.seed, "network")
-    # Weights that are replaced need not be found: a run serves where neither hub nor folder is at hand.
-    model = config.model if weights is None else untrained(config.model)
     sample = dataset.sample(int(dataset.rows("train")[0]))
-    network = build(model, sample, dataset.task, pixels="range" in dataset.description())
-    if weights is not None:
-        try:
-            network.load_state_dict(read_weights(weights))
-        except RuntimeError as error:
-            raise ValueError(f"{weights} does not fit the network of its config: {error}") from error
-    return network
+    return build(config.model, sample, dataset.task, pixels="range" in dataset.description())
 
 
 def build_batches(config: Config, parts: Parts, matches: Tensor | None, rank: int = 0, world: int = 1) -> Batches:
