@@ -21,7 +21,7 @@ from _runs import run_grid, schedule
 from _tiny import write_pacs_features
 from headline import CONFIGS, OKAPI, OKAPI_PLUS, STUDIES, find_file
 from okapi.benchmark import Grid, average, paired_difference
-from okapi.benchmark.statistics import Spread
+from okapi.benchmark.compare import Spread
 from okapi.config import Config, read_config
 
 Values = dict[tuple[str, int], float]
@@ -167,11 +167,11 @@ def make_configs(path: Path, steps: int) -> dict[str, Config]:
 def run(configs: Mapping[str, Config], out: Path, seeds: int) -> dict[str, Values]:
     """Return, of each config, the accuracy in per cent on ood_test by target and seed."""
     frame = run_grid(Grid(methods=dict(configs), seeds=tuple(range(seeds)), axis="target", groups=TARGETS), out)
-    frame = frame[(frame["split"] == "ood_test") & (frame["metric"] == "accuracy")]
+    frame = frame[frame["split"] == "ood_test"]
     values: dict[str, Values] = {name: {} for name in configs}
     for row in frame[frame["method"].isin(configs)].itertuples(index=False):
         if row.seed < seeds:
-            values[row.method][row.target, row.seed] = 100 * row.value
+            values[row.method][row.target, row.seed] = 100 * row.accuracy
     return values
 
 

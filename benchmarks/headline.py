@@ -167,13 +167,12 @@ def transfer(study: Study, target: str) -> tuple[str, str]:
 
 def table(name: str, study: Study, methods: Mapping[str, str], frame: pd.DataFrame, metric: str) -> str:
     """Return a Markdown table: mean (standard deviation) by target, average, and the difference to ERM."""
-    frame = frame[frame["metric"] == metric]
     percent = 100 if metric == "accuracy" else 1
     digits = 1 if percent == 100 else 3
     values = {
         method: {
-            (row.target, row.seed): percent * row.value
-            for row in frame[frame["method"] == config].itertuples(index=False)
+            (target, seed): percent * value
+            for target, seed, value in frame.loc[frame["method"] == config, ["target", "seed", metric]].to_numpy()
         }
         for method, config in methods.items()
     }

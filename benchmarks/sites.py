@@ -72,8 +72,7 @@ def erm_at(difficulty: float, out: Path, seeds: int, steps: int) -> dict[str, ob
 
 def accuracy(frame: pd.DataFrame, split: str) -> pd.Series:
     """Return the accuracy of each world and seed on a split."""
-    chosen = frame[(frame["split"] == split) & (frame["metric"] == "accuracy")]
-    return chosen.set_index(["world", "seed"])["value"]
+    return frame[frame["split"] == split].set_index(["world", "seed"])["accuracy"]
 
 
 if __name__ == "__main__":

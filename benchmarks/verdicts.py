@@ -21,7 +21,7 @@ from _common import machine_facts, markdown_table, run_script
 from _tiny import write_pacs_features
 from headline import METHODS, STUDIES, Study, find_file, transfer
 from okapi.benchmark import paired_difference
-from okapi.benchmark.statistics import Difference
+from okapi.benchmark.compare import Difference
 from okapi.evaluation.diagnosis import diagnose
 from okapi.files import write_bytes
 
@@ -40,9 +40,9 @@ def main(words: Sequence[str] | None = None) -> None:
 def tiny(folder: Path) -> list[str]:
     """Return a command line for tiny data of this folder, whose table is drawn."""
     write_pacs_features(folder, each=70)
-    rng, targets, metric = np.random.default_rng(0), STUDIES["pacs"].targets, "accuracy"
+    rng, targets = np.random.default_rng(0), STUDIES["pacs"].targets
     rows = [
-        {"target": target, "seed": seed, "method": method, "metric": metric, "value": rng.random()}
+        {"target": target, "seed": seed, "method": method, "accuracy": rng.random()}
         for target in targets
         for method in ("erm", *(METHODS[name] for name in COMPARED.values()))
         for seed in range(2)
@@ -107,9 +107,12 @@ def diagnosis(study: Study, target: str, path: Path, file: Path) -> dict[str, An
 
 def gain(study: Study, frame: pd.DataFrame, target: str, method: str) -> Difference:
     """Return what a method gained on ERM, in hundredths, and its interval."""
-    rows = frame[(frame["metric"] == study.metrics[0]) & (frame["target"] == target)]
+    rows = frame[frame["target"] == target].set_index("method")
     scores, erm = (
-        {(target, row.seed): 100 * row.value for row in rows[rows["method"] == METHODS[name]].itertuples(index=False)}
+        {
+            (target, seed): 100 * value
+            for seed, value in rows.loc[[METHODS[name]], ["seed", study.metrics[0]]].to_numpy()
+        }
         for name in (method, "ERM")
     )
     return paired_difference(scores, erm, names=(method, "ERM"))

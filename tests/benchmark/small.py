@@ -1,17 +1,17 @@
-"""A small data set of four domains, configs for it, and an engine that makes runs without new processes."""
+"""A small data set of four domains, configs for it, and benchmarks that start no process."""
 
-import contextlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 
-from okapi.benchmark import Grid, Results, Running, make_grid, run_benchmark
-from okapi.benchmark.worker import Job, perform
-from okapi.training import RunError
+from okapi.benchmark import Results, compare, make_grid, run_benchmark
+from okapi.benchmark.launch import Started, ThisProcess
+from okapi.benchmark.worker import Job
+from okapi.report.benchmark import write_tables
 
 DOMAINS = ("art", "car_toon", "photo & co", "sketch")
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -59,41 +59,18 @@ def write_configs(folder: Path, **training: Any) -> Path:
     return configs
 
 
-class Here:
-    """Makes runs one after the other in this process; remembers which."""
-
-    slots = 1
-
-    def __init__(self) -> None:
-        self.made: list[str] = []
-
-    def start(self, job: Path, log: Path, slot: int) -> "Ended":
-        chosen = Job(**json.loads(job.read_text()))
-        self.made.append(chosen.folder)
-        with log.open("a") as file, contextlib.redirect_stderr(file):
-            try:
-                perform(chosen)
-            except (RunError, ValueError) as error:
-                file.write(f"okapi: {error}\n")
-                return Ended(1)
-        return Ended(0)
-
-
-class Ended:
-    def __init__(self, code: int) -> None:
-        self.code = code
-
-    def poll(self) -> int:
-        return self.code
-
-    def stop(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-
 def benchmark(configs: Path, out: Path, methods: Sequence[str], **chosen: Any) -> tuple[Results, list[str]]:
     """Make a benchmark in this process; return its results and the folders of the runs that were made."""
     names = {name: chosen.pop(name) for name in ("test", "country") if name in chosen}
-    engine = Here()
-    grid: Grid = make_grid([configs], methods=methods, **chosen)
-    return run_benchmark(grid, out, Running(engine=engine, **names)), engine.made
+    made: list[str] = []
+
+    def start(self: ThisProcess, job: Job, slot: int) -> Started:
+        made.append(str(job.folder))
+        return plain(self, job, slot)
+
+    plain = ThisProcess.start
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ThisProcess, "start", start)
+        results = run_benchmark(make_grid([configs], methods=methods, **chosen), out, workers=0, **names)
+    write_tables(results, compare(results))
+    return results, made

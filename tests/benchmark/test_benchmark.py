@@ -10,9 +10,10 @@ import pytest
 from tests.benchmark.small import DOMAINS, benchmark
 
 from okapi import __version__
-from okapi.benchmark import Cell, Results, Run, make_grid, paired_difference, read_results
-from okapi.benchmark.comparing import energy_table
-from okapi.benchmark.energy import newest_step, read_energy
+from okapi.benchmark import Cell, CellRun, Comparison, Results, compare, make_grid, paired_difference, read_results
+from okapi.benchmark.energy import compare_energy, newest_step, read_energy
+from okapi.report.benchmark import comparison_table, energy_table
+from okapi.table import Table
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,12 @@ def copy(done, tmp_path):
     return shutil.copytree(done, tmp_path / "out")
 
 
+def compared(results: Results, split: str | None = None, metric: str | None = None) -> tuple[Comparison, Table]:
+    """Return the comparison of some results, and its table."""
+    comparison = compare(results, split, metric)
+    return comparison, comparison_table(results, comparison)
+
+
 def found(out, method, target, seed):
     """Return the accuracy on ood_test as the run itself has it."""
     folder = {"car_toon": "car_toon", "photo & co": "photo %26 co", "all": "all"}[target]
@@ -39,7 +46,7 @@ def found(out, method, target, seed):
 
 def test_the_table_is_what_the_runs_found(done):
     results = read_results(done)
-    frame = results.table().frame.set_index(["method", "target"])
+    frame = compare(results).frame.set_index(["method", "target"])
     values = {
         method: {(target, seed): found(done, method, target, seed) for target in DOMAINS[1:3] for seed in range(2)}
         for method in ("erm", "okapi")
@@ -51,43 +58,45 @@ def test_the_table_is_what_the_runs_found(done):
             assert frame.loc[(method, target), "standard_deviation"] == pytest.approx(row.std(ddof=1))
         assert frame.loc[(method, "average"), "mean"] == pytest.approx(array.mean())
         assert frame.loc[(method, "average"), "standard_deviation"] == pytest.approx(array.mean(axis=0).std(ddof=1))
-    compared = frame.loc[("okapi", "average"), ["difference_to_erm", "low", "high"]]
-    assert tuple(compared) == paired_difference(values["okapi"], values["erm"])
+    gain = frame.loc[("okapi", "average"), ["difference_to_erm", "low", "high"]]
+    assert tuple(gain) == paired_difference(values["okapi"], values["erm"])
     best = max(values, key=lambda method: np.mean(list(values[method].values())))
     assert frame.loc[(best, "average"), "best"]
 
 
 def test_captions_say_what_the_numbers_are_and_files_say_the_same(done):
     results = read_results(done)
+    comparison, table = compared(results)
     for words in ("accuracy on ood_test", "higher is better", "2 seeds (0, 1)", "selected by id_val", __version__):
-        assert words in results.table().caption
-    assert "ece on id_val (lower is better)" in results.table("id_val", "ece").caption
-    assert (done / "table.md").read_text() == results.table().to_markdown()
-    assert (done / "table.tex").read_text() == results.table().to_latex()
-    pd.testing.assert_frame_equal(pd.read_csv(done / "table.csv"), results.table().frame)
+        assert words in table.caption
+    assert "ece on id_val (lower is better)" in compared(results, "id_val", "ece")[1].caption
+    assert (done / "table.md").read_text() == table.to_markdown()
+    assert (done / "table.tex").read_text() == table.to_latex()
+    pd.testing.assert_frame_equal(pd.read_csv(done / "table.csv"), comparison.frame)
     with pytest.raises(ValueError, match="split must be one of ood_test, id_val, got 'moon'"):
-        results.table("moon")
+        compare(results, "moon")
     with pytest.raises(ValueError, match=r"metric must be one of accuracy, .* got 'mse'"):
-        results.table(metric="mse")
+        compare(results, metric="mse")
 
 
 def test_every_number_has_its_config_seed_version_environment_and_time_beside_it(done):
     frame = read_results(done).frame
     row = frame[(frame.method == "okapi") & (frame.target == "photo & co") & (frame.seed == 1)]
-    row = row[(row.split == "ood_test") & (row.metric == "accuracy")].squeeze()
-    assert row.value == found(done, "okapi", "photo & co", 1)
+    row = row[row.split == "ood_test"].squeeze()
+    assert row.accuracy == found(done, "okapi", "photo & co", 1)
     assert (row.okapi, row.steps, row.selector) == (__version__, 6, "id_val")
     assert (row.torch, row.path) == (__import__("torch").__version__, "okapi/photo %26 co/seed-1")
     assert row.seconds > 0
     assert row.date.startswith("20")
-    assert not frame.isna().any(axis=None)
+    assert len(frame) == 2 * 2 * 2 * 2  # methods, targets, seeds, splits
+    assert (
+        not frame[["method", "target", "seed", "split", "state", "accuracy", "config", "threads"]].isna().any(axis=None)
+    )
     assert frame.groupby(["method", "target", "seed"]).config.nunique().eq(1).all()
     assert frame.config.nunique() == 2 * 2 * 2
-    runs = pd.read_csv(done / "runs.csv")
-    assert len(runs) == 2 * 2 * 2 * 2
-    assert runs[runs.split == "ood_test"].accuracy.sum() == pytest.approx(
-        frame[(frame.split == "ood_test") & (frame.metric == "accuracy")].value.sum()
-    )
+    written = pd.read_csv(done / "runs.csv")
+    assert written.columns.tolist() == frame.columns.tolist()
+    assert written.accuracy.tolist() == frame.accuracy.tolist()
 
 
 def test_a_larger_grid_makes_only_what_is_new(configs, copy):
@@ -98,21 +107,22 @@ def test_a_larger_grid_makes_only_what_is_new(configs, copy):
     assert len(made) == 4
     assert all("/fixmatch/" in folder for folder in made)
     assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert [row[0].text for row in results.table().rows] == ["erm", "okapi", "fixmatch"]
+    table = compared(results)[1]
+    assert [row[0] for row in table.rows] == ["erm", "okapi", "fixmatch"]
     assert not results.failed
-    assert not any("not finished" in note for note in results.table().notes)
+    assert not any("not finished" in note for note in table.notes)
 
 
 def test_seeds_that_differ_between_methods_are_not_compared(configs, copy):
     results, made = benchmark(configs, copy, ["okapi"], seeds=(3,), targets=DOMAINS[1:3])
     assert len(made) == 2
-    table = results.table()
+    comparison, table = compared(results)
     words = (
         "okapi and erm must have the same seeds to be compared in pairs: of car_toon okapi has 0, 1, 3, erm has 0, 1"
     )
     assert any(words in note for note in table.details)
-    assert "difference to erm" not in table.headings
-    assert table.frame.set_index(["method", "target"]).loc[("erm", "average"), "n"] == 2
+    assert "difference to erm" not in [column.name for column in table.heads]
+    assert comparison.frame.set_index(["method", "target"]).loc[("erm", "average"), "n"] == 2
     assert "2 of 12 runs are not finished." in table.notes
 
 
@@ -132,7 +142,7 @@ def test_a_damaged_run_is_a_failed_cell(name, configs, copy):
     assert made == []  # nobody writes over what cannot be understood
     (run,) = results.failed
     assert words in run.reason
-    table = results.table()
+    table = compared(results)[1]
     assert "1 failed" in table.rows[1][1].text
     assert "n = 1" in table.rows[1][1].text
     assert any("okapi, car_toon, seed 1 failed" in note for note in table.details)
@@ -153,7 +163,7 @@ def test_half_written_and_empty_runs_are_made(configs, copy):
     for path in [*empty.iterdir(), half / "results.json", *half.glob("predictions*")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert [run.state for run in read_results(copy).runs if run.cell.method == "erm"].count("finished") == 2
-    assert any("2 of 8 runs are not finished" in note for note in read_results(copy).table().notes)
+    assert "2 of 8 runs are not finished." in compared(read_results(copy))[1].notes
     _, made = benchmark(configs, copy, ["erm"], seeds=(0, 1), targets=("car_toon",))
     assert made == [str(empty), str(half)]
     assert (found(copy, "erm", "car_toon", 0), found(copy, "erm", "car_toon", 1)) == before
@@ -161,33 +171,33 @@ def test_half_written_and_empty_runs_are_made(configs, copy):
 
 def test_one_seed_has_neither_deviation_nor_interval(configs, tmp_path):
     results, _ = benchmark(configs, tmp_path / "out", ["erm", "offline_okapi"])
-    table = results.table()
-    assert table.headings == ["method", "accuracy", "difference to erm"]
+    comparison, table = compared(results)
+    assert [column.name for column in table.heads] == ["method", "accuracy", "difference to erm"]
     assert table.rows[0][1].text.endswith("(–)")
     assert "[" not in table.rows[1][2].text
     assert "Differences are paired by seeds; one seed leaves no interval." in table.notes
-    assert not table.is_marked
-    assert table.frame.low.isna().all()
+    assert not any(cell.mark == "not_worse" for row in table.cells for cell in row)
+    assert comparison.frame.low.isna().all()
 
 
 def test_test_splits_stay_sealed_until_asked_for(configs, tmp_path):
     out = tmp_path / "out"
     results, _ = benchmark(configs, out, ["erm"], test=False)
-    assert "on id_val" in results.table().caption
+    assert "on id_val" in compared(results)[1].caption
     run = out / "erm" / "all" / "seed-0"
     assert json.loads((run / "results.json").read_text())["opened"] == {}
     weights = (run / "model.safetensors").stat().st_mtime_ns
     results, made = benchmark(configs, out, ["erm"])
     assert made == [str(run)]
-    assert "on ood_test" in results.table().caption
+    assert "on ood_test" in compared(results)[1].caption
     assert (run / "model.safetensors").stat().st_mtime_ns == weights
 
 
 def test_an_oracle_is_called_one(configs, tmp_path):
     oracle = [("training.selector", "oracle"), ("training.consent_to_oracle", "true")]
-    table = benchmark(configs, tmp_path / "out", ["erm"], overrides=oracle)[0].table()
+    table = compared(benchmark(configs, tmp_path / "out", ["erm"], overrides=oracle)[0])[1]
     assert "Weights selected by oracle (which looks at ood_test: no honest figure)" in table.caption
-    assert table.rows[0][0].text == "erm (oracle)"
+    assert table.rows[0][0] == "erm (oracle)"
 
 
 def test_a_run_whose_model_is_needed_and_failed_fails_the_other(configs, tmp_path):
@@ -196,7 +206,7 @@ def test_a_run_whose_model_is_needed_and_failed_fails_the_other(configs, tmp_pat
     assert len(made) == 1
     reasons = {run.cell.method: run.reason for run in results.failed}
     assert "it starts from the model of erm, seed 0, which is not finished" in reasons["offline_okapi"]
-    assert [row[1].text for row in results.table().rows] == ["failed", "failed"]
+    assert [row[1].text for row in compared(results)[1].rows] == ["failed", "failed"]
 
 
 def test_folds_are_replicates_of_one_number(tmp_path):
@@ -207,15 +217,16 @@ def test_folds_are_replicates_of_one_number(tmp_path):
     generator, runs, values = np.random.default_rng(0), [], {"erm": {}, "okapi": {}}
     for cell in grid.cells():
         value = values[cell.method][cell.group, cell.seed] = float(generator.random())
-        figures = {"id_val": {"pearson_r": value / 2, "pearson_r_group_worst": value}}
-        results = {"selection": {"selector": "ood_val", "metrics": figures}, "okapi": "0.1.0", "config": {}, "steps": 1}
+        metrics = {"id_val": {"pearson_r": value / 2, "pearson_r_group_worst": value}}
+        selection = {"selector": "ood_val", "metrics": metrics, "step": 1}
+        results = {"selection": selection, "okapi": "0.1.0", "config": {}, "steps": 1}
         (tmp_path / "results.json").write_text("")
-        runs.append(Run(cell=cell, folder=tmp_path, log=tmp_path, state="finished", results=results))
-    table = Results(tmp_path, grid, tuple(runs)).table()
-    assert table.headings == ["method", "pearson_r_group_worst", "difference to erm"]
+        runs.append(CellRun(cell=cell, folder=tmp_path, log=tmp_path, state="finished", results=results))
+    comparison, table = compared(Results(tmp_path, grid, tuple(runs)))
+    assert [column.name for column in table.heads] == ["method", "pearson_r_group_worst", "difference to erm"]
     assert "over 3 folds, each a mean over 2 seeds (0, 1)" in table.caption
     by_fold = np.array(list(values["okapi"].values())).reshape(2, 3).mean(axis=0)  # seed by seed, as cells are made
-    row = table.frame.set_index("method").loc["okapi"]
+    row = comparison.frame.set_index("method").loc["okapi"]
     assert (row["mean"], row["standard_deviation"], row["n"]) == pytest.approx((by_fold.mean(), by_fold.std(ddof=1), 3))
     assert tuple(row[["difference_to_erm", "low", "high"]]) == paired_difference(values["okapi"], values["erm"])
 
@@ -235,13 +246,13 @@ def test_energy_is_measured_and_compared(configs, tmp_path, monkeypatch):
     assert part["kwh"] > 0
     assert 0.05 < part["kg_co2"] / part["kwh"] < 0.5  # kg of CO2 that a kWh is in the United Kingdom
     energies = {name: read_energy(out / name / "all" / "seed-0", 60) for name in ("erm", "okapi")}
-    frame = results.energy().frame.set_index("method")
+    frame = compare_energy(results)[0].set_index("method")
     assert frame.loc["erm", ["seconds_ratio", "wh_ratio", "g_co2_ratio"]].eq(1).all()
     assert frame.loc["okapi", "wh_ratio"] == pytest.approx(energies["okapi"].kwh / energies["erm"].kwh)
     assert frame.loc["okapi", "wh"] == pytest.approx(energies["okapi"].kwh * 1000)
     assert (out / "energy.tex").exists()
     if not energies["erm"].metered:
-        assert any("estimates it by model and load" in note for note in results.energy().notes)
+        assert any("estimates it by model and load" in note for note in energy_table(results).notes)
 
 
 def test_energy_of_a_killed_run_is_not_complete(tmp_path):

@@ -4,8 +4,7 @@ import pytest
 from tests.benchmark.small import DOMAINS
 
 from okapi.benchmark import Cell, make_grid
-from okapi.benchmark.grid import find_methods, folder_name, parse_names, parse_seeds
-from okapi.benchmark.plan import read_plan, settle
+from okapi.benchmark.grid import find_methods, folder_name, parse_names, parse_seeds, read_grid, save_grid
 
 
 def test_every_method_meets_every_target_and_seed_and_its_config_says_so(configs, tmp_path):
@@ -70,23 +69,23 @@ def test_names_of_folders_are_safe_and_different():
 
 def test_a_benchmark_may_grow_but_not_change(configs, tmp_path):
     out = tmp_path / "out"
-    settle(make_grid([configs], methods=["erm"], seeds=(0, 1)), out)
-    grown = settle(make_grid([configs], methods=["okapi"], seeds=(1, 2)), out)
+    save_grid(make_grid([configs], methods=["erm"], seeds=(0, 1)), out)
+    grown = save_grid(make_grid([configs], methods=["okapi"], seeds=(1, 2)), out)
     assert (list(grown.methods), grown.seeds) == (["erm", "okapi"], (0, 1, 2))
-    assert read_plan(out) == grown
+    assert read_grid(out) == grown
     with pytest.raises(ValueError, match=r"whose erm has another config: training\.steps: 6 then, 7 now; give another"):
-        settle(make_grid([configs], methods=["erm"], overrides=[("training.steps", "7")]), out)
+        save_grid(make_grid([configs], methods=["erm"], overrides=[("training.steps", "7")]), out)
     with pytest.raises(ValueError, match="neither folds nor targets, this one has targets"):
-        settle(make_grid([configs], methods=["erm"], targets=("art",)), out)
-    assert read_plan(out) == grown
+        save_grid(make_grid([configs], methods=["erm"], targets=("art",)), out)
+    assert read_grid(out) == grown
     with pytest.raises(ValueError, match="is not empty and holds no benchmark"):
-        settle(grown, configs)
+        save_grid(grown, configs)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 99}', '{"format": 1, "methods": {"erm": 3}}'])
 def test_a_damaged_plan_is_told(content, tmp_path):
     (tmp_path / "benchmark.json").write_text(content)
     with pytest.raises(ValueError, match=r"benchmark\.json cannot be understood"):
-        read_plan(tmp_path)
+        read_grid(tmp_path)
     with pytest.raises(ValueError, match="holds no benchmark"):
-        read_plan(tmp_path / "other")
+        read_grid(tmp_path / "other")

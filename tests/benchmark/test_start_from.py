@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from tests.benchmark.small import DOMAINS, benchmark
 
-from okapi.benchmark import make_grid, read_results
-from okapi.benchmark.plan import read_plan
+from okapi.benchmark import compare, make_grid, read_results
+from okapi.benchmark.grid import read_grid
+from okapi.report.benchmark import comparison_table
 
 METHODS = ["erm", "okapi", "offline_okapi"]
 CHOSEN = {"seeds": (0, 1), "targets": DOMAINS[1:3], "start_from": "erm"}
@@ -46,8 +47,9 @@ def test_they_are_in_no_table(done):
     assert len(runs) == 3 * 4 * 2
     assert not runs.path.str.startswith("start").any()
     assert set(runs.state) == {"finished"}
-    table = read_results(out).table()
-    assert [row[0].text for row in table.rows] == METHODS
+    results = read_results(out)
+    table = comparison_table(results, compare(results))
+    assert [row[0] for row in table.rows] == METHODS
     assert "Every run starts from the weights of one of erm." in table.caption
 
 
@@ -69,7 +71,7 @@ def test_again_it_makes_nothing_and_grows_by_what_is_new(done, configs, tmp_path
             benchmark(configs, out, METHODS, **{**CHOSEN, "start_from": other})
     with pytest.raises(ValueError, match=r"whose erm has another config: training\.steps: 6 then, 7 now"):
         benchmark(configs, out, ["broken"], **CHOSEN, overrides=[("training.steps", "7")])
-    assert list(read_plan(out).start) == ["erm"]
+    assert list(read_grid(out).start) == ["erm"]
 
 
 def test_finished_runs_outlive_those_that_they_started_from(done, configs, tmp_path):

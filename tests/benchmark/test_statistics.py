@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from okapi.benchmark.statistics import average, bootstrap_means, paired_difference, spread
+from okapi.benchmark.compare import average, bootstrap_means, paired_difference, spread
 
 
 def test_spread_is_that_of_numpy_and_one_value_has_no_deviation():

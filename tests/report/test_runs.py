@@ -9,7 +9,7 @@ import pytest
 from tests.report.folders import evaluation, write_predictions, write_run
 
 from okapi.benchmark import make_grid
-from okapi.benchmark.plan import settle
+from okapi.benchmark.grid import save_grid
 from okapi.commands.report import choose_run
 from okapi.report.confusion import MOST_CLASSES, read_confusion
 from okapi.report.curves import MOST_POINTS, draw_curves
@@ -253,6 +253,6 @@ def test_labels_numbers_and_damaged_files_of_predictions(tmp_path):
 def test_a_benchmark_whose_runs_wait_has_a_page(tmp_path):
     config = tmp_path / "erm.yaml"
     config.write_text("data: {name: sites}\nmodel: {name: mlp}\nalgorithm: {name: erm}\ntraining: {steps: 5}\n")
-    settle(make_grid([config], seeds=[0, 1]), tmp_path / "bench")
+    save_grid(make_grid([config], seeds=[0, 1]), tmp_path / "bench")
     gathered = gather([tmp_path / "bench"])
     assert "2 of 2 runs are not finished" in report_page(gathered, choose_run(gathered))

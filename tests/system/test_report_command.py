@@ -10,10 +10,11 @@ import pytest
 import yaml
 from tests.report.folders import write_run
 
-from okapi.benchmark import make_grid, read_results
-from okapi.benchmark.plan import settle
+from okapi.benchmark import compare, make_grid, read_results
+from okapi.benchmark.grid import save_grid
 from okapi.cli import main
 from okapi.commands.report import write_report
+from okapi.report.benchmark import comparison_table, write_tables
 from okapi.training import train
 from okapi.training.evaluating import evaluate_run
 
@@ -167,20 +168,21 @@ def test_a_benchmark_s_table_is_the_page_s(runs, tmp_path):
     content = yaml.safe_load((runs / "okapi.yaml").read_text())
     for name, algorithm in (("erm", {"name": "erm"}), ("okapi", content["algorithm"])):
         (tmp_path / "configs" / f"{name}.yaml").write_text(yaml.safe_dump({**content, "algorithm": algorithm}))
-    grid = settle(make_grid([tmp_path / "configs"], methods=["erm", "okapi"]), tmp_path / "bench")
+    grid = save_grid(make_grid([tmp_path / "configs"], methods=["erm", "okapi"]), tmp_path / "bench")
     for cell in grid.cells():  # as okapi benchmark does, each in a process of its own
         train(grid.config(cell, tmp_path / "bench"), cell.below(tmp_path / "bench"))
         evaluate_run(cell.below(tmp_path / "bench"), ["ood_test"])
-    read_results(tmp_path / "bench").write()
+    results = read_results(tmp_path / "bench")
+    comparison = compare(results)
+    write_tables(results, comparison)
     write_report([tmp_path / "bench"], tmp_path / "report.html", samples=0)
     page = (tmp_path / "report.html").read_text()
-    results = read_results(tmp_path / "bench")
-    table = results.table()
-    for row in table.rows:
-        for entry in row:
-            assert f">{entry.text}<" in page.replace("&#43;", "+")
+    table = comparison_table(results, comparison)
+    for row in table.texts():
+        for text in row:
+            assert f">{text}<" in page.replace("&#43;", "+")
     numbers = pd.read_csv(tmp_path / "bench" / "table.csv")
-    assert [f"{mean:.3f} (–)" for mean in numbers["mean"]] == [row[1].text for row in table.rows]
+    assert [f"{mean:.3f} (–)" for mean in numbers["mean"]] == [row[1] for row in table.texts()]
     assert "Encodings of" not in page
 
 

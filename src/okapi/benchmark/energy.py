@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
+from math import nan
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import pandas as pd
 
 from okapi.files import write_json
+
+if TYPE_CHECKING:
+    from okapi.benchmark.results import Results
 
 FILE = "energy.json"
 Tracking: TypeAlias = Literal["machine", "process"]
@@ -40,7 +46,7 @@ class Energy(NamedTuple):
 
 
 def check_energy(country: str) -> None:
-    """Refuse to measure without codecarbon, or in a country that it has no carbon intensity of."""
+    """Reject to measure without codecarbon, or in a country that it has no carbon intensity of."""
     if find_spec("codecarbon") is None:
         raise ValueError("energy needs codecarbon, which is not installed: pip install 'okapi-ssl[tracking]'")
     from codecarbon.input import DataSource
@@ -137,3 +143,37 @@ def _add(file: Path, part: dict[str, Any], about: dict[str, Any]) -> None:
         except (ValueError, KeyError, TypeError):
             parts = []
     write_json(file, {**about, "codecarbon": version("codecarbon"), "parts": [*parts, part]})
+
+
+def compare_energy(results: "Results") -> tuple[pd.DataFrame, list[str]]:
+    """Return what the runs of each method took, as a mean, and its ratio to the reference; and notes.
+
+    Ratios are of means over the targets and seeds that both have. Where nothing was measured the frame is empty.
+    """
+    units = {"seconds": ("seconds", 1), "wh": ("kwh", 1000), "g_co2": ("kg", 1000)}
+    runs = [(run, read_energy(run.folder, int(run.results["steps"]))) for run in results.runs if run.results]
+    frame = pd.DataFrame(
+        [
+            {"method": run.cell.method, "run": (run.cell.group, run.cell.seed), **energy._asdict()}
+            for run, energy in runs
+            if energy
+        ],
+        columns=["method", "run", *Energy._fields],
+    )
+    complete = frame[frame["complete"].astype(bool)]
+    reference = complete[complete["method"] == results.grid.reference].set_index("run")
+    rows = []
+    for method in [name for name in results.grid.methods if name in set(complete["method"])]:
+        taken = complete[complete["method"] == method].set_index("run")
+        both = taken.index.intersection(reference.index)
+        row: dict[str, Any] = {"method": method}
+        for name, (field, unit) in units.items():
+            row[name] = taken[field].mean() * unit
+            row[f"{name}_ratio"] = taken[field][both].sum() / reference[field][both].sum() if len(both) else nan
+        rows.append(row | {"n": len(taken)})
+    notes = []
+    if not complete["metered"].all():
+        notes.append("The CPU's power is not metered here: codecarbon estimates it by model and load.")
+    if left_out := len(frame) - len(complete):
+        notes.append(f"{left_out} runs that were killed on the way are left out: part of their energy is not known.")
+    return pd.DataFrame(rows), notes

@@ -1,15 +1,17 @@
-"""What is to be run: methods, seeds, and folds or held-out targets; one cell is one run."""
+"""What is to be run: methods, seeds, and folds or held-out targets; one cell is one run. benchmark.json holds it."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from okapi.config import Config, ConfigError, find_config, read_config
-from okapi.data.registry import build_dataset
+from okapi import __version__
+from okapi.config import Config, ConfigError, differences, find_config, make_config, read_config
+from okapi.files import write_json
 from okapi.messages import listed
 
 Axis: TypeAlias = Literal["target", "fold"]
@@ -61,6 +63,8 @@ class Grid:
         Targets, domains to be held out one after the other, or folds.
     reference : str
         The method that others are compared with; one that is not there is compared with nobody.
+    threads : int
+        Of each run, whose last bits depend on it; fixed when the benchmark is first launched, 0 before.
     sources : dict of str to str
         From which file each config came.
     start : dict of str to Config
@@ -72,6 +76,7 @@ class Grid:
     axis: Axis | None = None
     groups: tuple[str, ...] = (ALL,)
     reference: str = "erm"
+    threads: int = 0
     sources: dict[str, str] = field(default_factory=dict)
     start: dict[str, Config] = field(default_factory=dict)
 
@@ -220,6 +225,8 @@ def find_targets(config: Config) -> tuple[str, ...]:
     """Return the domains of a config's data set that can be held out: all but those that are for validation."""
     if not hasattr(config.data, KEYS["target"]):
         raise ConfigError(f"targets need a data set with the key data.held_out, {config.data.name} has none")
+    from okapi.data.registry import build_dataset  # imports torch
+
     dataset = build_dataset(config.data)
     apart = getattr(config.data, "validation", ())
     apart = (apart,) if isinstance(apart, str) else tuple(apart)
@@ -262,3 +269,95 @@ def folder_name(name: str) -> str:
     """Return a name that a folder can have on any machine, different for different names."""
     quoted = quote(name, safe=" ()+,=@")
     return quoted if not re.match(r"\.|.*[. ]$", quoted) else quoted.replace(".", "%2E").replace(" ", "%20")
+
+
+FORMAT = 2
+T = TypeVar("T")
+
+
+def grid_file(out: Path) -> Path:
+    """Return the file of a benchmark's folder that holds its grid."""
+    return out / "benchmark.json"
+
+
+def save_grid(grid: Grid, out: Path) -> Grid:
+    """Write down what is to be run and return it together with what was before in this folder.
+
+    More methods, seeds or targets may join. A method that was there with another config, or targets where folds were,
+    are rejected: numbers of one table must be comparable. Threads stay as many as they were, for the same reason.
+    """
+    if grid_file(out).exists():
+        grid = _joined(read_grid(out), grid, out)
+    elif out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir()):
+        raise ValueError(f"{out} is not empty and holds no benchmark; give another folder by --out")
+    out.mkdir(parents=True, exist_ok=True)
+    names = ("axis", "groups", "seeds", "reference", "threads")
+    configs = {"methods": _as_dict(grid, grid.methods), "start": _as_dict(grid, grid.start)}
+    content = {"format": FORMAT, "okapi": __version__, **{name: getattr(grid, name) for name in names}, **configs}
+    write_json(grid_file(out), content)
+    return grid
+
+
+def read_grid(out: Path) -> Grid:
+    """Return the grid of the benchmark in a folder."""
+    file = grid_file(out)
+    if not file.is_file():
+        raise ValueError(f"{out} holds no benchmark: it has no {file.name}")
+    try:
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            version = f"of format {content['format']}, written by okapi {content.get('okapi')}"
+            raise ValueError(f"it is {version}; this is okapi {__version__}, which reads format {FORMAT}")
+        configs = content["methods"] | content["start"]
+        methods, start = (
+            {name: make_config(content[key][name]["config"], source=f"{file}: {name}") for name in content[key]}
+            for key in ("methods", "start")
+        )
+        return Grid(
+            methods=methods,
+            seeds=tuple(content["seeds"]),
+            axis=content["axis"],
+            groups=tuple(content["groups"]),
+            reference=content["reference"],
+            threads=content["threads"],
+            sources={name: configs[name]["source"] for name in configs},
+            start=start,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{file} cannot be understood: {reason}") from error
+
+
+def _joined(before: Grid, now: Grid, out: Path) -> Grid:
+    if before.axis != now.axis:
+        kinds = [f"{grid.axis}s" if grid.axis else "neither folds nor targets" for grid in (before, now)]
+        raise ValueError(f"{out} holds a benchmark with {kinds[0]}, this one has {kinds[1]}; give another --out")
+    if before.start.keys() != now.start.keys():
+        then, today = (next(iter(grid.start), "no other run") for grid in (before, now))
+        raise ValueError(
+            f"{out} holds a benchmark whose runs start from {then}, those of this one from {today}; give another --out"
+        )
+    by_cell = ("seed", f"data.{KEYS[now.axis]}" if now.axis else "")
+    for old, new in ((before.methods, now.methods), (before.start, now.start)):
+        for name in old.keys() & new.keys():
+            changes = differences(old[name].as_dict(), new[name].as_dict())
+            if changes := [change for change in changes if change.partition(":")[0] not in by_cell]:
+                raise ValueError(
+                    f"{out} holds a benchmark whose {name} has another config: {'; '.join(changes)}; give another --out"
+                )
+    return replace(
+        now,
+        methods={**before.methods, **now.methods},
+        seeds=_union(before.seeds, now.seeds),
+        groups=_union(before.groups, now.groups),
+        threads=before.threads,
+        sources={**before.sources, **now.sources},
+    )
+
+
+def _as_dict(grid: Grid, configs: Mapping[str, Config]) -> dict[str, Any]:
+    return {name: {"source": grid.sources.get(name), "config": config.as_dict()} for name, config in configs.items()}
+
+
+def _union(first: Iterable[T], second: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys([*first, *second]))

@@ -1,24 +1,110 @@
-"""The results of a benchmark, read back from its folder alone."""
+"""The runs of a benchmark as they lie in its folder, and one table of all that they found."""
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
+from math import nan
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
+import yaml
 
-from okapi.benchmark.comparing import Comparison, energy_table
-from okapi.benchmark.grid import Grid
-from okapi.benchmark.plan import read_plan
-from okapi.benchmark.runs import Run, read_run
-from okapi.benchmark.tables import Table
+from okapi.benchmark.grid import Cell, Grid, read_grid
+from okapi.benchmark.worker import is_tested
+from okapi.config import MAY_CHANGE, Config, differences, read_config
 from okapi.files import write_bytes
+from okapi.runs import Run
 
-SPLITS = ("ood_test", "unlabelled_test", "id_test", "ood_val", "id_val")
-"""In the order in which a table prefers them."""
+State: TypeAlias = Literal["finished", "failed", "begun", "waiting"]
+
+FAILED = "Failed: "
+"""Begins the line by which the log of a run that failed ends."""
 
 _ENVIRONMENT = ("torch", "python", "platform", "processor", "threads")
-_COLUMNS = ["method", "target", "seed", "split", "metric", "value", "selector", "step", "steps", "seconds", "okapi"]
-_COLUMNS += [*_ENVIRONMENT, "config", "date", "path"]
+_KEYS = ["method", "target", "seed", "split"]
+_ABOUT = ["selector", "step", "steps", "seconds", "okapi", *_ENVIRONMENT, "config", "date", "path", "reason"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRun:
+    """The run of a cell.
+
+    Parameters
+    ----------
+    cell : Cell
+    folder, log : Path
+        The run directory, and what the run has printed.
+    state : {"finished", "failed", "begun", "waiting"}
+        "finished": trained; see ``tested``.
+    reason : str
+        Why it failed.
+    beyond_help : bool
+        Whether to try it again cannot help: its directory holds something else.
+    tested : bool
+        Whether all its test splits were evaluated.
+    results : dict
+        What results.json holds; empty unless it is finished.
+    """
+
+    cell: Cell
+    folder: Path
+    log: Path
+    state: State
+    reason: str = ""
+    beyond_help: bool = False
+    tested: bool = False
+    results: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Metrics of the selected weights by split; one that is undefined is NaN. Of several evaluations the last."""
+        chosen = self.results.get("selection", {})
+        found = {split: metrics for split, metrics in chosen.get("metrics", {}).items() if split.endswith("_val")}
+        found |= {record["split"]: record["metrics"] for record in self._evaluations()}
+        return {
+            split: {name: nan if value is None else value for name, value in metrics.items()}
+            for split, metrics in found.items()
+        }
+
+    @property
+    def selector(self) -> str:
+        """By what the weights were selected."""
+        return str(self.results.get("selection", {}).get("selector", ""))
+
+    def rows(self, out: Path) -> Iterator[dict[str, Any]]:
+        """Yield a row for each split with metrics; of a run without any one row that says why."""
+        cell = {"method": self.cell.method, "target": self.cell.group, "seed": self.cell.seed, "state": self.state}
+        cell |= {"path": self.folder.relative_to(out).as_posix(), "reason": self.reason}
+        if not self.results:
+            yield cell
+            return
+        run = Run(self.folder)
+        environment = _environment(run)
+        dates = {record["split"]: record["date"] for record in self._evaluations()}
+        written = datetime.fromtimestamp(run.results_file.stat().st_mtime, UTC).isoformat(timespec="seconds")
+        about = {
+            "selector": self.selector,
+            "step": self.results["selection"]["step"],
+            "steps": self.results["steps"],
+            "seconds": run.timings()["seconds"].sum(),
+            "okapi": self.results["okapi"],
+            **{name: environment.get(name) for name in _ENVIRONMENT},
+            "config": config_hash(self.results["config"]),
+        }
+        for split, metrics in self.figures.items():
+            yield {**cell, "split": split, **metrics, **about, "date": dates.get(split, written)}
+
+    def _evaluations(self) -> list[dict[str, Any]]:
+        selected = self.results.get("weights", {}).get("sha256")
+        return [
+            record
+            for record in self.results.get("evaluations", [])
+            if record["weights"]["sha256"] == selected and record["weights"]["which"] == "selected"
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,111 +116,40 @@ class Results:
     out : Path
         Folder of the benchmark.
     grid : Grid
-    runs : tuple of Run
+    runs : tuple of CellRun
     """
 
     out: Path
     grid: Grid
-    runs: tuple[Run, ...]
+    runs: tuple[CellRun, ...]
 
     @property
-    def failed(self) -> list[Run]:
+    def failed(self) -> list[CellRun]:
         """The runs that failed."""
         return [run for run in self.runs if run.state == "failed"]
 
+    def metrics(self, split: str) -> list[str]:
+        """Return the metrics that runs have on a split."""
+        return list(dict.fromkeys(name for run in self.runs for name in run.figures.get(split, {})))
+
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """Every figure of every run with all that it depends on, one row each.
+        """What every run found, with all that it depends on: the table from which all others are made.
 
-        Columns are ``method``, ``target`` (or fold; "all" without either), ``seed``, ``split``, ``metric``, ``value``,
-        ``selector``, ``step`` (of the selected weights), ``steps``, ``seconds`` (in training steps), ``okapi``,
-        ``torch``, ``python``, ``platform``, ``processor``, ``threads``, ``config`` (its hash), ``date`` and ``path``.
+        One row for each run and split; a run without results has one row. Columns are ``method``, ``target`` (or fold;
+        "all" without either), ``seed``, ``split``, ``state``, one for each metric, ``selector``, ``step`` (of the
+        selected weights), ``steps``, ``seconds`` (in training steps), ``okapi``, ``torch``, ``python``, ``platform``,
+        ``processor``, ``threads``, ``config`` (its hash), ``date``, ``path`` and ``reason`` (of a failure).
         """
-        rows = []
-        for run in self.runs:
-            if not run.results:
-                continue
-            environment = run.environment
-            about = {
-                "selector": run.selector,
-                "step": run.results["selection"].get("step"),
-                "steps": run.results.get("steps"),
-                "seconds": run.seconds,
-                "okapi": run.results.get("okapi"),
-                **{name: environment.get(name) for name in _ENVIRONMENT},
-                "config": run.config_hash,
-            }
-            named = {"method": run.cell.method, "target": run.cell.group, "seed": run.cell.seed}
-            path = run.folder.relative_to(self.out).as_posix()
-            for split, figures in run.figures.items():
-                late = {**about, "date": run.date(split), "path": path}
-                rows += [{**named, "split": split, "metric": name, "value": figures[name], **late} for name in figures]
-        return pd.DataFrame(rows, columns=_COLUMNS)
+        frame = pd.DataFrame([row for run in self.runs for row in run.rows(self.out)])
+        metrics = dict.fromkeys(name for run in self.runs for values in run.figures.values() for name in values)
+        return frame.reindex(columns=[*_KEYS, "state", *metrics, *_ABOUT])
 
-    def runs_frame(self) -> pd.DataFrame:
-        """Return one row for each run and split, a column for each metric; of a run without figures one row."""
-        frame = self.frame
-        metrics = list(dict.fromkeys(frame["metric"]))
-        about = [name for name in frame.columns if name not in ("metric", "value")]
-        found = frame.drop_duplicates(["method", "target", "seed", "split"])[about].set_index(
-            ["method", "target", "seed", "split"], drop=False
-        )
-        values = frame.set_index(["method", "target", "seed", "split"])
-        for metric in metrics:
-            found[metric] = values.loc[values["metric"] == metric, "value"]
-        found["state"] = "finished"
-        rest = [
-            {
-                "method": run.cell.method,
-                "target": run.cell.group,
-                "seed": run.cell.seed,
-                "state": run.state,
-                "path": run.folder.relative_to(self.out).as_posix(),
-                "reason": run.reason,
-            }
-            for run in self.runs
-            if not run.results or run.state == "failed"
-        ]
-        order = ["method", "target", "seed", "state", "split", *metrics, *about[4:], "reason"]
-        return pd.concat([found.reset_index(drop=True), pd.DataFrame(rest)], ignore_index=True).reindex(columns=order)
-
-    def table(self, split: str | None = None, metric: str | None = None) -> Table:
-        """Return methods against targets: mean, deviation, paired differences to the reference.
-
-        Parameters
-        ----------
-        split : str, optional
-            By default the first of ``SPLITS`` that runs have figures of.
-        metric : str, optional
-            By default the one that the config names, or the task's main one.
-        """
-        frame = self.frame
-        there = [name for name in SPLITS if name in set(frame["split"])]
-        if split is None:
-            split = there[0] if there else SPLITS[0]
-        elif split not in there:
-            raise ValueError(f"split must be one of {', '.join(there) or 'none: no run is finished'}, got {split!r}")
-        known = list(dict.fromkeys(frame.loc[frame["split"] == split, "metric"]))
-        if metric is None:
-            wanted = next(iter(self.grid.methods.values())).training.metric
-            metric = wanted if wanted in known or not known else known[0]
-        elif metric not in known:
-            raise ValueError(f"metric must be one of {', '.join(known)}, got {metric!r}")
-        return Comparison(self, split, metric or "accuracy").table()
-
-    def energy(self) -> Table | None:
-        """Return wall time, energy and carbon with their ratios to the reference; None where it was not measured."""
-        return energy_table(self)
-
-    def write(self, split: str | None = None, metric: str | None = None) -> list[Path]:
-        """Write table.md, table.csv, table.tex and runs.csv, and the same of energy; return their paths."""
-        runs = str(self.runs_frame().to_csv(index=False, lineterminator="\n"))
-        texts = {"runs.csv": runs, **_texts("table", self.table(split, metric))}
-        if energy := self.energy():
-            texts |= _texts("energy", energy)
-        for name, text in texts.items():
-            write_bytes(self.out / name, text.encode())
-        return [self.out / name for name in texts]
+    def write(self) -> Path:
+        """Write the frame to runs.csv; return its path."""
+        path = self.out / "runs.csv"
+        write_bytes(path, self.frame.to_csv(index=False, lineterminator="\n").encode())
+        return path
 
 
 def read_results(out: Path) -> Results:
@@ -144,9 +159,77 @@ def read_results(out: Path) -> Results:
     ----------
     out : Path
     """
-    grid = read_plan(out)
+    grid = read_grid(out)
     return Results(out, grid, tuple(read_run(grid, cell, out) for cell in grid.cells()))
 
 
-def _texts(name: str, table: Table) -> dict[str, str]:
-    return {f"{name}.md": table.to_markdown(), f"{name}.csv": table.to_csv(), f"{name}.tex": table.to_latex()}
+def read_run(grid: Grid, cell: Cell, out: Path) -> CellRun:
+    """Return a run of the benchmark in a folder; what cannot be read, or is of another config, has failed."""
+    run, log = Run(cell.below(out)), log_file(out, cell)
+    place: dict[str, Any] = {"cell": cell, "folder": run.path, "log": log}
+    if run.config_file.exists() and (other := _other_config(run, grid.config(cell, out))):
+        return CellRun(**place, state="failed", reason=f"{run.path} {other}", beyond_help=True)
+    reason = _failure(log)
+    if run.state != "finished":
+        begun: State = "begun" if run.state == "begun" else "waiting"
+        return CellRun(**place, state="failed" if reason else begun, reason=reason)
+    try:
+        results, tested = run.results().as_dict(), is_tested(run)
+    except (ValueError, OSError) as error:
+        return CellRun(**place, state="failed", reason=str(error), beyond_help=True)
+    return CellRun(**place, state="failed" if reason else "finished", reason=reason, tested=tested, results=results)
+
+
+def log_file(out: Path, cell: Cell) -> Path:
+    """Return the log of a run."""
+    return cell.below(out / "logs").with_suffix(".log")
+
+
+def last_lines(log: Path, count: int = 5) -> list[str]:
+    """Return the last lines of a log, each cut to what one can read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 20_000))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line if len(line) <= 400 else f"{line[:400]} ..." for line in lines if line.strip()][-count:]
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    """Return the first 12 digits of the SHA-256 of a config, but for keys that have no part in what is learnt."""
+    content = {name: dict(section) if isinstance(section, dict) else section for name, section in config.items()}
+    for section, key in (name.split(".") for name in MAY_CHANGE):
+        if isinstance(content.get(section), dict):
+            content[section].pop(key, None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _failure(log: Path) -> str:
+    """Return why a run failed, by the end of its log; nothing where it did not fail."""
+    before, last = ["", "", *last_lines(log, 2)][-2:]
+    if not last.startswith(FAILED):
+        return ""
+    return f"{last.removeprefix(FAILED)}: {before}" if before.startswith("okapi: ") else last.removeprefix(FAILED)
+
+
+def _environment(run: Run) -> dict[str, Any]:
+    try:
+        return run.environment()
+    except (ValueError, OSError):
+        return {}
+
+
+def _other_config(run: Run, expected: Config) -> str:
+    """Return in words how a run's config differs from the one that it should have."""
+    try:
+        found, wanted = yaml.safe_load(run.config_file.read_text(encoding="utf-8")), expected.as_dict()
+        if found == wanted:
+            return ""
+        found = read_config(run.config_file).as_dict()  # with keys that its version did not know
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return f"has a config.yaml that cannot be read: {' '.join(str(error).split())}"
+    # How many processes a run has is up to what started it, and a moved benchmark has moved what runs start from, too.
+    free = ("training.devices", "training.nodes", "training.start_from", "algorithm.erm_run")
+    changes = [text for text in differences(found, wanted) if text.partition(":")[0] not in free]
+    return f"holds a run with another config: {'; '.join(changes)}" if changes else ""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from okapi.benchmark import Running, SlurmSettings, make_grid, run_benchmark
+from okapi.benchmark import SlurmSettings, make_grid, run_benchmark
 from okapi.benchmark.grid import parse_names, parse_seeds
 from okapi.report.benchmark import print_results
 
@@ -54,10 +54,15 @@ def benchmark(
     slurm = SlurmSettings(
         partition=slurm_partition, minutes=slurm_time, cpus=slurm_cpus, gpus=slurm_gpus, memory_gb=slurm_memory
     )
-    running = Running(workers=workers, slurm=slurm if engine == "slurm" else None, test=test, country=country)
-    results = run_benchmark(grid, out or default_out(configs), running)
-    files = results.write(split, metric)
-    print_results(results, files, split, metric)
+    results = run_benchmark(
+        grid,
+        out or default_out(configs),
+        workers=workers,
+        slurm=slurm if engine == "slurm" else None,
+        test=test,
+        country=country,
+    )
+    print_results(results, split, metric)
     return 1 if results.failed else 0
 
 

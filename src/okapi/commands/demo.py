@@ -46,7 +46,7 @@ def demo(out: Path, *, overrides: Sequence[tuple[str, str]] = ()) -> None:
     match_sites(out)
     grid = make_grid([Path("configs/sites")], methods=METHODS, seeds=range(SEEDS), overrides=[*LENGTH, *overrides])
     results = run_benchmark(grid, out / "runs")
-    print_results(results, results.write())
+    print_results(results)
     with working("Making the report of the runs"):
         write_report([out / "runs"], out / "report.html")
     print_files(stdout(), {"Report": out / "report.html"})

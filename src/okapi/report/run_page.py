@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from okapi import __version__
-from okapi.report.benchmark import shown_table
+from okapi.report.benchmark import benchmark_tables
 from okapi.report.confusion import confusion_section
 from okapi.report.curves import curves_section
 from okapi.report.page import Section, page, settings_section, table_section
@@ -133,7 +133,6 @@ def _benchmarks(gathered: Gathered) -> list[Table]:
     tables = []
     for number, results in enumerate(gathered.benchmarks):
         name = f" of {results.out.resolve().name}" if len(gathered.benchmarks) > 1 else ""
-        tables.append(shown_table(f"benchmark-{number}", results.table(), f"Results{name}"))
-        if energy := results.energy():
-            tables.append(shown_table(f"energy-{number}", energy, f"Energy{name}"))
+        for table in benchmark_tables(results):
+            tables.append(replace(table, name=f"{table.name}-{number}", title=f"{table.title}{name}"))
     return tables

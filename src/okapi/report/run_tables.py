@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from okapi.benchmark.results import SPLITS
+from okapi.benchmark.compare import SPLITS
 from okapi.evaluation import METRICS, plain_metric
 from okapi.numbers import count, fixed
 from okapi.report.runs import RunRecord

@@ -12,12 +12,11 @@ import pandas as pd
 import yaml
 
 from okapi import __version__
-from okapi.benchmark import Cell, Results, Run, read_results
-from okapi.benchmark.grid import ALL
-from okapi.benchmark.plan import plan_file
-from okapi.benchmark.runs import config_hash
+from okapi.benchmark import Cell, CellRun, Results, read_results
+from okapi.benchmark.grid import ALL, grid_file
+from okapi.benchmark.results import config_hash
 from okapi.evaluation import METRICS, plain_metric
-from okapi.runs import Run as RunDirectory
+from okapi.runs import Run
 
 _BROKEN = (ValueError, KeyError, TypeError, AttributeError, OSError)
 
@@ -28,7 +27,7 @@ class RunRecord:
 
     Parameters
     ----------
-    run : Run
+    run : CellRun
         Its state, why it failed, and its results.
     name : str
         By what the page calls it.
@@ -40,7 +39,7 @@ class RunRecord:
         The benchmark that it belongs to.
     """
 
-    run: Run
+    run: CellRun
     name: str
     method: str
     config: Mapping[str, Any]
@@ -64,7 +63,7 @@ class RunRecord:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """What metrics.csv holds, ``step``, ``split``, ``metric``, ``value``, but for lines that make no sense."""
-        return RunDirectory(self.path).metrics()
+        return Run(self.path).metrics()
 
     @property
     def step(self) -> int:
@@ -124,7 +123,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
     for folder in dict.fromkeys(folders):
         if not folder.is_dir():
             raise ValueError(f"{folder} {'is no directory' if folder.exists() else 'does not exist'}")
-        if plan_file(folder).is_file():
+        if grid_file(folder).is_file():
             try:
                 benchmarks.append(read_results(folder))
             except _BROKEN as error:
@@ -141,7 +140,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
 
 def read_record(path: Path) -> RunRecord:
     """Return a run; what cannot be read has failed."""
-    folder = RunDirectory(path)
+    folder = Run(path)
     try:
         folder.check_begun()
         config = _read_config(folder)
@@ -149,7 +148,7 @@ def read_record(path: Path) -> RunRecord:
         seed = config.get("seed", 0)
         cell = Cell(str(_inner(config, "algorithm").get("name", "")), ALL, seed if isinstance(seed, int) else 0)
         state: Any = "finished" if results else "begun"
-        run = Run(cell=cell, folder=path, log=path / "log", state=state, results=results)
+        run = CellRun(cell=cell, folder=path, log=path / "log", state=state, results=results)
         _check(run)
     except _BROKEN as error:
         said = str(error) if isinstance(error, ValueError | OSError) else f"{folder.results_file} was edited or damaged"
@@ -176,7 +175,7 @@ def _run_directories(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/config.yaml")) or [folder]
 
 
-def _read_config(folder: RunDirectory) -> dict[str, Any]:
+def _read_config(folder: Run) -> dict[str, Any]:
     if not folder.config_file.is_file():
         raise ValueError(f"{folder.path} holds no run: it has no config.yaml")
     try:
@@ -188,7 +187,7 @@ def _read_config(folder: RunDirectory) -> dict[str, Any]:
     return config
 
 
-def _check(run: Run) -> None:
+def _check(run: CellRun) -> None:
     """Look at all that a page will look at, so that what was damaged is found out now."""
     figures, records = run.figures, run.results.get("evaluations", [])
     for name, value in [item for its in figures.values() for item in its.items()]:
@@ -205,11 +204,11 @@ def _check(run: Run) -> None:
 
 
 def _failed(path: Path, reason: str) -> RunRecord:
-    run = Run(cell=Cell("", ALL, 0), folder=path, log=path, state="failed", reason=_line(reason), beyond_help=True)
+    run = CellRun(cell=Cell("", ALL, 0), folder=path, log=path, state="failed", reason=_line(reason), beyond_help=True)
     return RunRecord(run=run, name=path.name or str(path), method="", config={})
 
 
-def _of_benchmark(run: Run, results: Results) -> RunRecord:
+def _of_benchmark(run: CellRun, results: Results) -> RunRecord:
     config: Mapping[str, Any] = run.results.get("config") or results.grid.config(run.cell, results.out).as_dict()
     try:
         _check(run)
