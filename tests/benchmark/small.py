@@ -51,7 +51,7 @@ def write_configs(folder: Path, **training: Any) -> Path:
                 "selector": "id_val",
                 "accelerator": "cpu",
                 **training,
-                **({"learning_rate": 1e25} if method == "broken" else {}),
+                **({"learning_rate": 1e6, "weight_decay": 1e6} if method == "broken" else {}),
             },
         }
         content["data"]["strong_noise"] = 0.1

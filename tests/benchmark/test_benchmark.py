@@ -201,7 +201,7 @@ def test_an_oracle_is_called_one(configs, tmp_path):
 
 
 def test_a_run_whose_model_is_needed_and_failed_fails_the_other(configs, tmp_path):
-    overrides = [("training.learning_rate", "1e25")]
+    overrides = [("training.learning_rate", "1e6"), ("training.weight_decay", "1e6")]
     results, made = benchmark(configs, tmp_path / "out", ["offline_okapi", "erm"], overrides=overrides)
     assert len(made) == 1
     reasons = {run.cell.method: run.reason for run in results.failed}
