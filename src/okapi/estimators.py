@@ -71,7 +71,7 @@ class _Okapi(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
         *,
         encoder: nn.Module | None = None,
         settings: Settings | None = None,
-        steps: int = 2000,
+        steps: int = 1000,
         batch_size: int = 64,
         learning_rate: float = 1e-3,
         scale: Literal["standard", "unit"] | None = "standard",
