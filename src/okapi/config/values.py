@@ -56,7 +56,8 @@ def checked(value: Any, hint: Any) -> Any:
     try:
         return _adapter(hint).validate_python(tuple(value) if isinstance(value, list) else value)
     except ValidationError:
-        choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        choices = [choice for kind in kinds for choice in get_args(kind) if isinstance(choice, str)]
         raise ValueError(f"must be {in_words(hint)}, got {shown(value)}{did_you_mean(value, choices)}") from None
 
 
