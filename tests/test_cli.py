@@ -1,6 +1,8 @@
 """The command line of every command: its help, its example, and the parameters that its options set."""
 
 import inspect
+import json
+import os
 import re
 import shlex
 import subprocess
@@ -30,7 +32,7 @@ def test_every_example_of_the_help_parses(command, capsys):
     for call in calls:
         parser, options = parse(call[1:])
         function = getattr(import_module(f"okapi.commands.{parser.name}"), parser.name)
-        inspect.signature(function).bind(**options)
+        inspect.signature(function).bind(**{name: options[name] for name in options if name not in ("debug", "json")})
     assert "_" not in "".join(re.findall(r"^  (--\S+)", text, re.MULTILINE))
     assert all(len(line) <= 120 for line in text.partition("keys of")[0].splitlines())
 
@@ -117,5 +119,77 @@ def test_keys_and_lists_arrive_as_they_were_given():
     assert (str(options["config"]), options["seed"]) == ("c.yaml", -1)
     words = "tune t.csv --domain site --std-caliper none 0.5 --prognostic-caliper 1 --no-replace --one-way --exact a b"
     _, options = parse(words.split())
-    assert options["std_caliper"] == (None, 0.5)
-    assert (options["replace"], options["two_way"], options["exact"]) == (False, False, ("a", "b"))
+    assert options["std_caliper"] == [None, 0.5]
+    assert (options["replace"], options["two_way"], options["exact"]) == (False, False, ["a", "b"])
+
+
+REQUIRED = {
+    "match": "t.csv --domain site",
+    "tune": "t.csv --domain site",
+    "diagnose": "t.csv",
+    "embed": "c.yaml --out e.npz",
+    "evaluate": "run",
+    "benchmark": "c.yaml",
+    "report": "run",
+    "data": "photos",
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = [f"{'ab'[row % 2]},{row * 7 % 31 + 0.5},{row * 5 % 17 + 0.5}" for row in range(60)]
+    path.write_text("\n".join(["site,age,dose", *lines]))
+    return path
+
+
+def test_tables_are_json_where_that_is_asked_for(table, capsys):
+    assert main(["match", str(table), "--domain", "site", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert set(content) == {"tables", "notes"}
+    first = content["tables"][0]
+    assert first["title"] == "What each rule leaves"
+    assert first["rows"][0][first["columns"].index("queries")] == 60
+    assert {len(row) for row in first["rows"]} == {len(first["columns"])}
+    assert main(["match", str(table), "--domain", "site"]) == 0  # and not for the next
+    assert "What each rule leaves\n" in capsys.readouterr().out
+    assert main(["match", str(table), "--domain", "place", "--json"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_every_command_that_prints_tables_has_json():
+    named = {command: parse([command, *REQUIRED.get(command, "").split()])[1] for command in COMMANDS}
+    assert all("debug" in options for options in named.values())
+    assert {name for name, options in named.items() if "json" not in options} == {"train", "config", "embed", "report"}
+
+
+def test_an_unexpected_error_is_a_sentence_and_with_debug_a_traceback(table, monkeypatch, capsys):
+    def fail(*words, **options):
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("okapi.commands.match.match", fail)
+    assert main(["match", str(table), "--domain", "site"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "okapi: unexpected ZeroDivisionError: division by zero. --debug shows where it is raised\n"
+    with pytest.raises(ZeroDivisionError):
+        main(["match", str(table), "--domain", "site", "--debug"])
+
+
+def test_a_reader_that_leaves_is_no_error(table):
+    command = [sys.executable, "-m", "okapi", "match", str(table), "--domain", "site"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == f"Reading {table}\nMatching 60 samples\n"
+        assert process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [("okapi tr", {"train "}), ("okapi match t.csv --std", {"--std-caliper "})]
+)
+def test_the_shell_completes_commands_and_options(line, expected, tmp_path):
+    out = tmp_path / "completions"
+    variables = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
+    variables |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(out)}
+    subprocess.run([sys.executable, "-m", "okapi"], env=os.environ | variables, check=True)
+    assert set(out.read_text().split("\n")) == expected

@@ -5,6 +5,7 @@ An option has the name of the parameter that it sets: ``okapi match t.csv --k 5`
 
 import argparse
 import io
+import os
 import re
 import sys
 import warnings
@@ -42,27 +43,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow is not worth a crash where the encoding has none
     parser, options = parse(sys.argv[1:] if arguments is None else arguments)
-    run: Callable[..., int | None] = getattr(import_module(f"okapi.commands.{parser.name}"), parser.name)
+    from okapi.console import output
+
+    debug, as_json = options.pop("debug"), options.pop("json", False)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), output(as_json):
             warnings.showwarning = _show_warning
-            return run(**options) or 0
+            run: Callable[..., int | None] = getattr(import_module(f"okapi.commands.{parser.name}"), parser.name)
+            code = run(**options) or 0
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("okapi: stopped", file=sys.stderr)
         return INTERRUPTED
-    except MemoryError as error:
-        print(f"okapi: there is not enough memory. {error}".rstrip(), file=sys.stderr)
+    except BrokenPipeError:  # nobody reads what else there is to print
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
-        from okapi.training.errors import RunError
+        if debug:
+            raise
+        return _complain(error, parser, options)
+    return code
 
-        if isinstance(error, RunError):
-            print(f"okapi: {error}", file=sys.stderr)
-            return error.code
-        if isinstance(error, ValueError | OSError):
-            print(f"okapi: {as_options(str(error), parser.named(options))}", file=sys.stderr)
-            return USAGE
-        raise
+
+def _complain(error: Exception, parser: "Parser", options: dict[str, Any]) -> int:
+    """Print what went wrong in a sentence, and return the exit code."""
+    from okapi.training.errors import RunError
+
+    if isinstance(error, ValueError | OSError):
+        text, code = as_options(str(error), parser.named(options)), USAGE
+    elif isinstance(error, RunError):
+        text, code = str(error), error.code
+    elif isinstance(error, MemoryError):
+        text, code = f"there is not enough memory. {error}".rstrip(), FAILED
+    else:
+        text, code = f"unexpected {type(error).__name__}: {error}. --debug shows where it is raised", FAILED
+    print(f"okapi: {text}", file=sys.stderr)
+    return code
 
 
 def parse(words: Sequence[str]) -> tuple["Parser", dict[str, Any]]:
@@ -74,6 +90,11 @@ def parse(words: Sequence[str]) -> tuple["Parser", dict[str, Any]]:
         command: Parser = commands.add_parser(name, prog=f"okapi {name}", help=help_)
         command.name = name
         add_options(command)
+        command.add_argument("--debug", action="store_true", help="show where an error is raised")
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     words = list(words)
     if not words:
         parser.error(f"a command is missing: {', '.join(COMMANDS)}")
@@ -121,6 +142,10 @@ class Parser(argparse.ArgumentParser):
         """Let keys of a config be options."""
         self.keys = True
         self.add_argument(f"--{key}", dest=argparse.SUPPRESS, metavar="VALUE", default=argparse.SUPPRESS, help=help_)
+
+    def prints_tables(self) -> None:
+        """Let the tables be printed as JSON."""
+        self.add_argument("--json", action="store_true", help="print the tables and notes as JSON, and nothing else")
 
     def format_help(self) -> str:
         """Return the help, with what takes time to find."""
@@ -219,16 +244,7 @@ _number_or_none = _converter(float, "a number or none", none=None)
 _number_or_auto = _converter(float, "a number or auto", auto="auto")
 
 
-class _Values(argparse.Action):
-    """One value or more, as a tuple."""
-
-    def __init__(
-        self, option_strings: Sequence[str], dest: str, default: tuple[Any, ...] = (), **settings: Any
-    ) -> None:
-        super().__init__(option_strings, dest, nargs="+", default=default, **settings)
-
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
-        setattr(namespace, self.dest, tuple(values))
+_SEVERAL: dict[str, Any] = {"nargs": "+", "default": ()}
 
 
 # Commands: match, tune, diagnose
@@ -256,6 +272,7 @@ def _match(parser: Parser) -> None:
     _add_matcher(parser)
     add("--out", type=Path, metavar="FILE", help="write the matches: .parquet or .csv, one row a pair")
     add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
+    parser.prints_tables()
 
 
 def _tune(parser: Parser) -> None:
@@ -270,7 +287,7 @@ def _tune(parser: Parser) -> None:
     _add_columns(parser, shows_pairs=False)
 
     def add(name: str, **settings: Any) -> None:
-        parser.add_argument(name, action=_Values, **settings)
+        parser.add_argument(name, nargs="+", **settings)
 
     add("--k", type=_integer, default=(1, 5), metavar="K", help="keys per query")
     fixed, std = (None, 0.95, 0.9, 0.8), (None, 0.1, 0.2, 0.5, 1.0)
@@ -285,6 +302,7 @@ def _tune(parser: Parser) -> None:
     parser.add_argument("--jobs", type=_integer, default=1, metavar="N", help="worker processes; -1: one per processor")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all combinations: .csv or .parquet")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
+    parser.prints_tables()
 
 
 def _add_columns(parser: Parser, *, shows_pairs: bool = True) -> None:
@@ -295,7 +313,7 @@ def _add_columns(parser: Parser, *, shows_pairs: bool = True) -> None:
     """
     add = parser.add_argument
     passed_on = "no covariate; only passed on to the okapi match that is printed"
-    several: dict[str, Any] = {"action": _Values, "metavar": "COLUMN"}
+    several = {**_SEVERAL, "metavar": "COLUMN"}
     add("file", type=Path, metavar="FILE", help=f"{TABLES}; one row a sample")
     add("--separator", metavar="TEXT", help="what stands between the values of a text file, by default what it seems")
     add("--domain", required=True, metavar="COLUMN", help="where a sample comes from")
@@ -315,7 +333,7 @@ def _add_prognostic(parser: Parser) -> None:
         "prognostic score, no covariate: one column, compared in its deviations, or of classes; or several, "
         "such as their probabilities, compared by Euclidean distance"
     )
-    parser.add_argument("--prognostic", action=_Values, metavar="COLUMN", help=help_)
+    parser.add_argument("--prognostic", **_SEVERAL, metavar="COLUMN", help=help_)
 
 
 def _add_matcher(parser: Parser) -> None:
@@ -343,7 +361,7 @@ def _diagnose(parser: Parser) -> None:
         "calipers. No label of an unlabelled domain is read: each labelled domain in turn plays the unlabelled\n"
         "one, and its pairs are compared with a plain predictor trained on the others.",
         "  okapi diagnose features.parquet --domain site --target species --columns encoding \\\n"
-        "      --unlabelled kenya --json kenya.json --report kenya.html\n"
+        "      --unlabelled kenya --out kenya.json --report kenya.html\n"
         "  okapi diagnose configs/pacs/okapi.yaml --data.root ~/pacs     the encoder as the config has it\n"
         "  okapi diagnose runs/erm                                       the encoder that the run has trained",
     )
@@ -356,19 +374,20 @@ def _diagnose(parser: Parser) -> None:
     add("--domain", metavar="COLUMN", help="where a sample comes from")
     add("--separator", metavar="TEXT", help="what stands between the values of a text file, by default what it seems")
     help_ = "encodings; by default every column of numbers or categories without another role"
-    add("--columns", action=_Values, metavar="COLUMN", help=help_)
+    add("--columns", **_SEVERAL, metavar="COLUMN", help=help_)
     add("--target", metavar="COLUMN", help="classes or numbers; may be missing where nobody labelled")
     help_ = "whose targets are not read (default: those without any)"
-    add("--unlabelled", action=_Values, metavar="DOMAIN", help=help_)
+    add("--unlabelled", **_SEVERAL, metavar="DOMAIN", help=help_)
     add("--task", choices=["classification", "regression"], help="by default what the targets look like")
     add("--k", type=_integer, default=5, metavar="K", help="keys per query")
     help_ = "scale encodings to unit length, as training does"
     add("--normalise", action=argparse.BooleanOptionalAction, default=True, help=help_)
     add("--limit", type=_integer, default=5000, metavar="N", help="most samples of a domain that are used")
     add("--seed", type=_integer, default=0, metavar="SEED", help="of the samples that are drawn where there are more")
-    add("--json", type=Path, metavar="FILE", help="write the verdict and all metrics: .json")
+    add("--out", type=Path, metavar="FILE", help="write the verdict and all metrics: .json")
     add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
     parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --data.size 128")
+    parser.prints_tables()
 
 
 # Commands: train, config, embed, evaluate, benchmark
@@ -429,7 +448,7 @@ def _embed(parser: Parser) -> None:
     add("data", type=Path, nargs="?", metavar="DATA", help="file or folder of the data (default: the config's)")
     add("--out", type=Path, required=True, metavar="FILE", help="what to write: .parquet, .npz or .csv")
     add("--weights", type=Path, metavar="FILE", help="weights of the network: a model.safetensors")
-    add("--split", action=_Values, metavar="SPLIT", help="only samples of these splits")
+    add("--split", **_SEVERAL, metavar="SPLIT", help="only samples of these splits")
     add("--normalise", action="store_true", help="scale encodings to unit length")
     add("--batch-size", type=_integer, default=64, metavar="N", help="samples at a time")
     add("--workers", type=_integer, metavar="N", help="processes that load samples (default: training.workers)")
@@ -457,6 +476,7 @@ def _evaluate(parser: Parser) -> None:
     add("--out", type=Path, metavar="FILE", help="write the metrics to a JSON file, too")
     add("--force", action="store_true", help="evaluate a config or weights that were edited since, with a note")
     parser.takes_keys("SECTION.KEY", "where the data is, or what computes: --data.root FOLDER")
+    parser.prints_tables()
 
 
 def _benchmark(parser: Parser) -> None:
@@ -499,6 +519,7 @@ def _benchmark(parser: Parser) -> None:
     add("--energy", action="store_true", help="measure energy and carbon by codecarbon; one run at a time by default")
     add("--country", metavar="CODE", help="where the machine stands, for --energy: GBR")
     parser.takes_keys("SECTION.KEY", "a key of all configs, as YAML: --training.steps 200")
+    parser.prints_tables()
 
 
 # Commands: report, data, demo
@@ -538,7 +559,7 @@ def _data(parser: Parser) -> None:
         "  okapi data configs/pacs/okapi.yaml --data.root ~/pacs   what training would see",
     )
     add = parser.add_argument
-    several: dict[str, Any] = {"action": _Values}
+    several = _SEVERAL
     help_ = f"a folder of images or of WILDS; {TABLES}; or a config, .yaml"
     add("source", type=Path, metavar="FILE_OR_FOLDER", help=help_)
     add("--image", metavar="COLUMN", help="paths of images, from the file's folder or from --root")
@@ -558,6 +579,7 @@ def _data(parser: Parser) -> None:
     add("--most", type=_integer, default=20, metavar="N", help="domains and classes that are printed")
     add("--out", type=Path, metavar="FOLDER", help="write a contact sheet and tables of samples and duplicates")
     parser.takes_keys("data.KEY", "a key of the config")
+    parser.prints_tables()
 
 
 def _demo(parser: Parser) -> None:
@@ -570,6 +592,7 @@ def _demo(parser: Parser) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="where to write")
     parser.takes_keys("SECTION.KEY", "a key of all configs, as YAML: --training.steps 100")
+    parser.prints_tables()
 
 
 COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {

@@ -1,5 +1,6 @@
 """The terminal: results on stdout, progress and notes on stderr; a bar where somebody watches, lines in a file."""
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -15,10 +17,34 @@ from rich.text import Text
 _UNBOUNDED = 10_000  # columns: a file has no right edge, so nothing in it is wrapped or cut
 
 
+_collected: dict[str, list[Any]] | None = None
+
+
+@contextmanager
+def output(as_json: bool) -> Iterator[None]:
+    """Print as usual; or tables and notes as one JSON object at the end, and nothing else on stdout."""
+    global _collected
+    _collected = {"tables": [], "notes": []} if as_json else None
+    try:
+        yield
+        if _collected is not None:
+            sys.stdout.write(json.dumps(_collected, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+    finally:
+        _collected = None
+
+
+def is_collected(kind: str, *things: Any) -> bool:
+    """Keep things of the kind "tables" or "notes" for the JSON object, if that is wanted; return whether it is."""
+    if _collected is not None:
+        _collected[kind] += things
+    return _collected is not None
+
+
 def stdout() -> Console:
     """Return the console for results."""
     width = None if sys.stdout.isatty() else _UNBOUNDED
-    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    quiet = _collected is not None
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def stderr() -> Console:
@@ -33,6 +59,8 @@ def say(text: str) -> None:
 
 def print_notes(console: Console, notes: Sequence[str]) -> None:
     """Print remarks that a reader must not miss."""
+    if is_collected("notes", *notes):
+        return
     for note in notes:
         console.print()
         console.print(Text.assemble(("Note: ", "bold yellow"), note))

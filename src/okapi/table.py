@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from math import inf
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from okapi.console import is_collected
 from okapi.numbers import NOTHING, count, decimals, fixed
 
 Format: TypeAlias = Callable[[Any], str]
@@ -208,6 +210,8 @@ class Table:
         most : int, optional
             Rows that are printed; below stands how many more there are, and ``rest``, which says where.
         """
+        if is_collected("tables", self.as_dict()):
+            return
         table = RichTable(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
         table.header_style = "bold"
         for column in self.heads:
@@ -273,14 +277,28 @@ class Table:
             ]
         )
 
+    def values(self) -> list[list[Any]]:
+        """Return the values of all rows as Python has them, with all their digits; None where one is missing."""
+
+        def plain(column: Column, cell: Cell) -> Any:
+            if column.text(cell.value) == NOTHING:
+                return None
+            return cell.value.item() if isinstance(cell.value, np.generic) else cell.value
+
+        return [list(map(plain, self.heads, row)) for row in self.cells]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return title, caption, columns, rows and notes, as JSON takes them: an infinite number is a text."""
+        rows = [[str(value) if value in (inf, -inf) else value for value in row] for row in self.values()]
+        about = {"title": self.title, "caption": self.caption, "columns": [column.name for column in self.heads]}
+        return {**about, "rows": rows, "notes": [*self.notes, *self.details]}
+
     def to_csv(self) -> str:
         """Return the values with all their digits, and without marks."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([column.name for column in self.heads])
-        for row in self.cells:
-            texts = [column.text(cell.value) for column, cell in zip(self.heads, row, strict=True)]
-            writer.writerow(["" if text == NOTHING else cell.value for text, cell in zip(texts, row, strict=True)])
+        writer.writerows(self.values())
         return file.getvalue()
 
     @property

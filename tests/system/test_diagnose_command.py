@@ -45,7 +45,7 @@ def found() -> Diagnosis:
 def test_a_table_gives_a_verdict_a_file_and_a_page(tmp_path: Path, capsys):
     frame = blobs()
     frame.to_parquet(tmp_path / "z.parquet")
-    files = {"--json": tmp_path / "d.json", "--report": tmp_path / "d.html"}
+    files = {"--out": tmp_path / "d.json", "--report": tmp_path / "d.html"}
     written = [word for pair in files.items() for word in pair]
     words = ["--domain", "site", "--target", "species", "--columns", "encoding", "--k", 3, "--limit", 50]
     assert okapi("diagnose", tmp_path / "z.parquet", *words, *written) == 0
@@ -76,7 +76,7 @@ def test_a_config_is_encoded_and_the_targets_of_its_unlabelled_split_are_not_rea
     np.savez(tmp_path / "z.npz", x=x, y=species, domain=frame.site.to_numpy(str), split=split)
     config = {"data": {"name": "arrays", "path": str(tmp_path / "z.npz")}, "model": {"name": "mlp"}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"algorithm": {"name": "erm"}, "training": {"steps": 1}, **config}))
-    words = ["--model.out_features", 8, "--json", tmp_path / "d.json"]
+    words = ["--model.out_features", 8, "--out", tmp_path / "d.json"]
     assert okapi("diagnose", tmp_path / "c.yaml", *words) == 0
     assert "the encoder has random weights" in capsys.readouterr().err
     read = json.loads((tmp_path / "d.json").read_text())
@@ -102,7 +102,7 @@ REFUSED = {
     "z.csv --domain site --data.root here": r"--data\.root is a key of configs",
     "one.csv --domain site": "every row of 'site' is 'oslo'",
     "nan.parquet --domain site": r"nan\.parquet: row 7, column 'x' is missing",
-    "z.csv --domain site --json d.txt": "cannot write '.txt'",
+    "z.csv --domain site --out d.txt": "cannot write '.txt'",
     "z.csv --domain site --report d.pdf": "cannot write '.pdf'",
 }
 

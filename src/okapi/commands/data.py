@@ -30,9 +30,7 @@ def data(
 
 def _settings(source: Path, roles: dict[str, Any], overrides: Sequence[tuple[str, str]]) -> Any:
     """Return the section data of a config, or settings that fit a file or a folder."""
-    given: dict[str, Any] = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in roles.items() if value
-    }
+    given: dict[str, Any] = {name: value for name, value in roles.items() if value}
     if source.suffix.lower() in (".yaml", ".yml"):
         if given:
             option = f"--{next(iter(given)).replace('_', '-')}"

@@ -1,6 +1,6 @@
 """``okapi diagnose``."""
 
-import json as json_format
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ def diagnose(
     separator: str | None = None,
     unlabelled: Sequence[str] = (),
     task: str | None = None,
-    json: Path | None = None,
+    out: Path | None = None,
     report: Path | None = None,
     overrides: Sequence[tuple[str, str]] = (),
     **settings: Any,
@@ -51,14 +51,14 @@ def diagnose(
         Domains whose targets are not read; by default those that have none, or the split unlabelled of a config.
     task : {"classification", "regression"}, optional
         By default what the targets of labelled domains look like.
-    json, report : Path, optional
+    out, report : Path, optional
         Files for all metrics and for the report.
     overrides : sequence of (key, text)
         Keys of a config.
     **settings
         As `okapi.evaluation.diagnosis.diagnose` takes them.
     """
-    for path, suffixes in ((json, [".json"]), (report, [".html", ".htm"])):
+    for path, suffixes in ((out, [".json"]), (report, [".html", ".htm"])):
         if path is not None:
             check_output(path, suffixes)
     if not data.exists():
@@ -89,12 +89,12 @@ def diagnose(
         page = diagnosis_page(diagnosis, data.name, used) if report is not None else ""
     console = stdout()
     print_diagnosis(console, diagnosis, str(data))
-    if json is not None:
+    if out is not None:
         content = {**used, **diagnosis.as_dict()}
-        write_text(json, json_format.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_text(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     if report is not None:
         write_text(report, page)
-    print_files(console, {"Metrics": json, "Report": report})
+    print_files(console, {"Metrics": out, "Report": report})
 
 
 def encoded_samples(
@@ -145,4 +145,4 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis, source: str) -> None
             say(line)
     for table in (expected_table(diagnosis), left_out_table(diagnosis), domains_table(diagnosis)):
         if table.rows:
-            table.print(console, MOST_ROWS, "which --json and --report list")
+            table.print(console, MOST_ROWS, "which --out and --report list")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
-from okapi.console import stdout, working
+from okapi.console import print_notes, stdout, working
 from okapi.data import write_frame
 from okapi.data.duplicates import LEAST_SIDE, LIKENESS, NEAR_NEEDS, can_find_near, is_images, what
 from okapi.data.images import Images
@@ -219,10 +219,7 @@ def _print_notes(console: Console, inspection: Inspection) -> None:
         samples = count(sum(unseen.values()))
         named = listed(unseen, most=5)
         notes.append(f"{count(len(unseen))} {noun} no sample in train, but {samples} in evaluation: {named}")
-    if notes:
-        console.print()
-    for note in notes:
-        _say(console, f"Note: {note}")
+    print_notes(console, notes)
 
 
 def _print_duplicates(console: Console, inspection: Inspection, near: int | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 from rich.text import Text
 
-from okapi.console import stderr, stdout
+from okapi.console import is_collected, say, stdout
 from okapi.evaluation import METRICS, plain_metric, worst_first
 from okapi.files import without_nan, write_bytes
 from okapi.numbers import count, fixed
@@ -42,8 +42,9 @@ def print_evaluation(evaluation: Evaluation, most: int = 10) -> None:
         table.print(console)
     console.print()
     console.print(Text(f"Predictions: {evaluation.predictions}"))
-    for note in evaluation.notes:
-        stderr().print(Text(f"Note: {note}"), soft_wrap=True)
+    if not is_collected("notes", *evaluation.notes):
+        for note in evaluation.notes:
+            say(f"Note: {note}")
 
 
 def write_records(path: Path, evaluations: Sequence[Evaluation]) -> None:
