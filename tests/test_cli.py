@@ -184,6 +184,15 @@ def test_a_reader_that_leaves_is_no_error(table):
         assert process.wait() == 1
 
 
+def test_texts_that_a_spreadsheet_would_compute_are_marked(tmp_path, capsys):
+    lines = [f"=cmd{row},{'ab'[row % 2]},{row * 7 % 31 - 9.5}" for row in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["name,site,age", *lines]))
+    words = ["match", str(tmp_path / "t.csv"), "--domain", "site", "--id", "name", "--out", str(tmp_path / "pairs.csv")]
+    for option, begin in (["--safe-csv"], "'=cmd0,1,'=cmd"), ([], "=cmd0,1,=cmd"):
+        assert main([*words, *option]) == 0
+        assert (tmp_path / "pairs.csv").read_text().splitlines()[1].startswith(begin)
+
+
 @pytest.mark.parametrize(
     ("line", "expected"), [("okapi tr", {"train "}), ("okapi match t.csv --std", {"--std-caliper "})]
 )

@@ -147,6 +147,11 @@ class Parser(argparse.ArgumentParser):
         """Let the tables be printed as JSON."""
         self.add_argument("--json", action="store_true", help="print the tables and notes as JSON, and nothing else")
 
+    def writes_csv(self) -> None:
+        """Let texts in CSV files be made safe."""
+        help_ = "in CSV files, an apostrophe before texts that a spreadsheet would take for formulas"
+        self.add_argument("--safe-csv", action="store_true", help=help_)
+
     def format_help(self) -> str:
         """Return the help, with what takes time to find."""
         if self.explain is None:
@@ -272,6 +277,7 @@ def _match(parser: Parser) -> None:
     _add_matcher(parser)
     add("--out", type=Path, metavar="FILE", help="write the matches: .parquet or .csv, one row a pair")
     add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
+    parser.writes_csv()
     parser.prints_tables()
 
 
@@ -579,6 +585,7 @@ def _data(parser: Parser) -> None:
     add("--most", type=_integer, default=20, metavar="N", help="domains and classes that are printed")
     add("--out", type=Path, metavar="FOLDER", help="write a contact sheet and tables of samples and duplicates")
     parser.takes_keys("data.KEY", "a key of the config")
+    parser.writes_csv()
     parser.prints_tables()
 
 

@@ -48,3 +48,14 @@ def as_options(message: str, options: Mapping[str, str]) -> str:
         start = r"(?<![\w'./-])" if "_" in name else "^"
         message = re.sub(rf"{start}{name}(?![\w'/-]|\.\w| ')", option, message)
     return message
+
+
+def printable(text: str) -> str:
+    r"""Return a text with a replacement character for each control character: XML has none, a terminal obeys them.
+
+    Examples
+    --------
+    >>> printable("oslo\x1b[31m")
+    'oslo�[31m'
+    """
+    return re.sub(r"[^\t\n\r -~\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text)

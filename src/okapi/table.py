@@ -18,6 +18,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from okapi.console import is_collected
+from okapi.messages import printable
 from okapi.numbers import NOTHING, count, decimals, fixed
 
 Format: TypeAlias = Callable[[Any], str]
@@ -67,7 +68,7 @@ class Column:
         """Return a value as it is shown; a missing one is a dash."""
         if value is None or value is pd.NA or (isinstance(value, float | np.floating) and np.isnan(value)):
             return NOTHING
-        return str(value) if self.format is None or isinstance(value, str) else self.format(value)
+        return printable(str(value) if self.format is None or isinstance(value, str) else self.format(value))
 
 
 @dataclass(frozen=True)
@@ -328,6 +329,22 @@ def latex(text: str) -> str:
     50\% of site\_a \& b
     """
     return "".join(_LATEX.get(character, character) for character in text)
+
+
+def spreadsheet_safe(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose texts no spreadsheet takes for formulas: those that may be some begin with an apostrophe.
+
+    Examples
+    --------
+    >>> spreadsheet_safe(pd.DataFrame({"id": ["=1+1", "a-b"], "x": [-1.5, 2.0]})).to_csv(index=False).split()
+    ['id,x', "'=1+1,-1.5", 'a-b,2.0']
+    """
+
+    def safe(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+    texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
+    return frame.assign(**{str(name): frame[name].astype(object).map(safe) for name in texts}).rename(columns=safe)
 
 
 def _text(column: Column, cell: Cell) -> str:

@@ -179,7 +179,7 @@ REFUSED = {
     "empty": "empty has no folders, one for each domain",
     "empty --text words": "--text says what a file holds, but .*empty is a folder",
     "empty --out empty/report": "--out must not be in the data",
-    "bad.yaml": r"bad\.yaml: data must be keys and values",
+    "bad.yaml": r"bad\.yaml: data\.name must be one of sites, .*; it is missing",
     "": "FILE_OR_FOLDER is missing",
 }
 

@@ -17,12 +17,15 @@ def data(
     near: int | None = 6,
     most: int = 20,
     out: Path | None = None,
+    safe_csv: bool = False,
     overrides: Sequence[tuple[str, str]] = (),
     **roles: Any,
 ) -> int:
     """Print what is in a data set; return 1 if files cannot be read."""
     try:
-        broken = data_report(source, _settings(source, roles, overrides), near=near, out=out, most=most)
+        broken = data_report(
+            source, _settings(source, roles, overrides), near=near, out=out, most=most, safe_csv=safe_csv
+        )
     except ImageError as error:
         raise RunError(str(error)) from error
     return 1 if broken else 0

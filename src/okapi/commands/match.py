@@ -19,6 +19,7 @@ from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.messages import as_options
 from okapi.numbers import plural
 from okapi.report.matching import Matching, balance_tables, matching_report, precision_table, removed_table, summary
+from okapi.table import spreadsheet_safe
 
 MOST_DIRECTIONS, MOST_COVARIATES, MOST_NAMES = 10, 8, 12  # printed
 MOST_CLASSES = 20  # whole numbers with more values than this are quantities, not classes
@@ -29,6 +30,7 @@ def match(
     *,
     out: Path | None = None,
     report: Path | None = None,
+    safe_csv: bool = False,
     prognostic: Sequence[str] = (),
     **settings: Any,
 ) -> None:
@@ -41,6 +43,8 @@ def match(
     file : Path
     out, report : Path, optional
         Files for the matches and the report.
+    safe_csv : bool, default False
+        Whether no text in a CSV file may begin as a formula.
     prognostic : sequence of str
         Columns that the prognostic caliper compares.
     **settings
@@ -61,7 +65,8 @@ def match(
             now("Making the report")
             html = matching_report(matching, title=f"Matches of {file.name}")
     print_matching(stdout(), matching)
-    frames = {} if out is None else {out: matcher.to_frame(matching.matches)}
+    pairs = matcher.to_frame(matching.matches)
+    frames = {} if out is None else {out: spreadsheet_safe(pairs) if safe_csv else pairs}
     write_files(frames | ({} if report is None else {report: html}))
     print_files(stdout(), {"Matches": out, "Report": report})
 

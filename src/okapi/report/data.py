@@ -23,7 +23,7 @@ from okapi.files import remove, write_bytes
 from okapi.messages import listed
 from okapi.numbers import count
 from okapi.report.contact_sheet import contact_sheet, pair_sheet
-from okapi.table import Column, Table
+from okapi.table import Column, Table, spreadsheet_safe
 
 MOST_FAULTS, MOST_PAIRS, MOST_SIZES, EXAMPLES = 20, 10, 5, 2
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -31,7 +31,9 @@ _TEXT = 100  # characters of an example
 _FIRST = 10  # classes of which examples are shown
 
 
-def data_report(source: Path, settings: Any, *, near: int | None, out: Path | None, most: int) -> int:
+def data_report(
+    source: Path, settings: Any, *, near: int | None, out: Path | None, most: int, safe_csv: bool = False
+) -> int:
     """Print what a data set holds and, if asked to, write sheets and tables; return how many files are unreadable.
 
     Parameters
@@ -47,6 +49,8 @@ def data_report(source: Path, settings: Any, *, near: int | None, out: Path | No
         replaced; it is made if need be.
     most : int
         Domains and classes that are printed.
+    safe_csv : bool, default False
+        Whether no text in the tables may begin as a formula.
     """
     check_near(near)
     if most < 1:
@@ -59,7 +63,7 @@ def data_report(source: Path, settings: Any, *, near: int | None, out: Path | No
     print_inspection(console, inspection, str(source), near, most)
     console.print()
     if out is not None:
-        for path in write_report(inspection, source.name or str(source), out):
+        for path in write_report(inspection, source.name or str(source), out, safe_csv):
             _say(console, f"Written: {path}")
     else:
         sheet = "a contact sheet and " if is_images(dataset) else ""
@@ -96,12 +100,12 @@ def _headline(inspection: Inspection, source: str) -> str:
     return f"{source}: {count(len(dataset))} {what(dataset)} of {domains} domains, {tasks[dataset.task.kind]}"
 
 
-def write_report(inspection: Inspection, title: str, out: Path) -> list[Path]:
+def write_report(inspection: Inspection, title: str, out: Path, safe_csv: bool = False) -> list[Path]:
     """Write tables and, of images, sheets to a folder, each as a whole; what is not needed any more is removed."""
     out.mkdir(parents=True, exist_ok=True)
     every = inspection.duplicates
-    write_frame(inspection.samples(), out / "samples.csv")
-    write_frame(inspection.pairs(every), out / "duplicates.csv")
+    for name, frame in {"samples.csv": inspection.samples(), "duplicates.csv": inspection.pairs(every)}.items():
+        write_frame(spreadsheet_safe(frame) if safe_csv else frame, out / name)
     written = [out / "samples.csv", out / "duplicates.csv"]
     sheets: dict[str, Image.Image] = {}
     if is_images(inspection.dataset) and any(found.digest for found in inspection.prints):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
+from okapi.messages import printable
 from okapi.numbers import plain
 from okapi.report.images import svg_uri
 from okapi.report.plots import to_svg
@@ -60,7 +61,8 @@ def figures_section(figures: Sequence[Drawing]) -> list[Section]:
 
 def settings_section(settings: Mapping[str, object]) -> Section:
     """Return what a page was made with, as its last section."""
-    rows = [[label.replace("_", " "), plain(value)[:200]] for label, value in settings.items()]
+    names = [label if "." in label else label.replace("_", " ") for label in settings]  # keys of a config stay
+    rows = [[name, plain(value)[:200]] for name, value in zip(names, settings.values(), strict=True)]
     return table_section(Table(title="Settings", name="settings", columns=["setting", "value"], rows=rows))
 
 
@@ -109,19 +111,18 @@ def page(
     """
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return str(
-        render(
-            "page.jinja",
-            title=title,
-            kicker=kicker,
-            sections=sections,
-            facts=facts or {},
-            notes=notes,
-            script=Markup(script),
-            script_hash=Markup(f"sha256-{digest}"),
-            style=Markup(_asset("page.css")),
-        )
+    html = render(
+        "page.jinja",
+        title=title,
+        kicker=kicker,
+        sections=sections,
+        facts=facts or {},
+        notes=notes,
+        script=Markup(script),
+        script_hash=Markup(f"sha256-{digest}"),
+        style=Markup(_asset("page.css")),
     )
+    return printable(html)
 
 
 def render(template: str, **values: Any) -> Markup:

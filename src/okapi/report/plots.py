@@ -8,6 +8,8 @@ from functools import cache
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from okapi.messages import printable
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -61,7 +63,7 @@ def finish(axes: "Axes") -> None:
 
 def short_name(name: Any) -> str:
     """Return a name as it is drawn: cut where it is too long, its dollar signs no formula to matplotlib."""
-    text = str(name)
+    text = printable(str(name))
     return (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…").replace("$", r"\$")
 
 
@@ -72,5 +74,5 @@ def to_svg(figure: "Figure") -> str:
     buffer = StringIO()
     with rc_context({"svg.hashsalt": "okapi", "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Title": str(figure.get_label()), "Date": None, "Creator": None})
-    svg = buffer.getvalue()
+    svg = printable(buffer.getvalue())
     return svg[svg.index("<svg") :]
