@@ -108,9 +108,9 @@ def locked(folder: Path, busy: str = "") -> Iterator[None]:
         lock.release()
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any] | list[Any]) -> None:
     """Write a JSON file; all of it or nothing; an undefined number becomes null."""
-    write_bytes(path, (json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n").encode())
+    write_bytes(path, (json.dumps(without_nan(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
 def without_nan(content: Any) -> Any:

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from okapi.commands.run_samples import Encoded, sample_rows
+from okapi.commands.run_samples import sample_rows
 from okapi.config import Config, make_config
 from okapi.data.dataset import Dataset
 from okapi.data.task import Task
+from okapi.report.run_matches import Encoded
 
 SPLIT = np.repeat(["train", "unlabelled", "id_val", "ood_val", "id_test", "ood_test"], [60, 60, 20, 20, 20, 20])
 ROWS = len(SPLIT)

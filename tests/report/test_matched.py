@@ -13,7 +13,7 @@ from tests.training.small_data import Recorded
 
 from okapi.algorithms import OkapiPlus
 from okapi.commands.report import write_report
-from okapi.commands.run_samples import OPEN, class_text, domain_text, match_encoded, sample_rows, samples_of
+from okapi.commands.run_samples import OPEN, match_encoded, sample_rows
 from okapi.config import TokenSettings
 from okapi.data.text import Texts
 from okapi.matching import CaliperMatcher, caliper_nn
@@ -36,11 +36,11 @@ from okapi.training import train
 
 
 def page_of(encoded) -> str:
-    return report_page(Gathered((), (), ()), None, Looked(samples_of(encoded), match_encoded(encoded)))
+    return report_page(Gathered((), (), ()), None, Looked(encoded, match_encoded(encoded)))
 
 
 def gallery_of(encoded, **options) -> list:
-    return make_gallery(samples_of(encoded), match_encoded(encoded), **options)
+    return make_gallery(encoded, match_encoded(encoded), **options)
 
 
 @pytest.mark.parametrize("samples", [1, 7, 50, 130, 10_000])
@@ -105,7 +105,7 @@ def test_domain_labels_and_directions_are_the_run_s():
         make_dataset(), algorithm={"domain": "label"}, fixed_caliper=None, std_caliper=None, direction=[0, 3]
     )
     found = match_encoded(encoded)
-    site = np.array([domain_text(encoded.dataset, row) for row in encoded.rows])[found.pool]
+    site = np.array(encoded.domains)[found.pool]
     assert set(site[found.matches.query]) == {"rome"}
     assert set(site[found.matches.key.flatten()]) == {"wien"}
     assert found.asked == 30
@@ -204,7 +204,7 @@ def test_a_picture_that_cannot_be_read_is_a_placeholder(monkeypatch):
 
         return read
 
-    monkeypatch.setattr("okapi.commands.run_samples.picture_reader", broken)
+    monkeypatch.setattr("okapi.report.run_matches.picture_reader", broken)
     page = page_of(make_encoded(make_dataset(inputs=torch.rand(ROWS, 3, 8, 8))))
     assert "data:image/svg+xml" in page
 
@@ -220,8 +220,8 @@ def test_numbers_and_labels_have_pages_too(kind):
 def test_sets_of_domains_have_pages_too():
     sets = torch.arange(4 * ROWS).reshape(ROWS, 4) % 7 < 3
     dataset = make_dataset(domain=sets, domain_names=("a", "b", "c", "d"))
-    assert domain_text(dataset, 1) == "|".join(np.array(list("abcd"))[sets[1].numpy()])
     encoded = make_encoded(dataset, algorithm={"domain": "label"}, fixed_caliper=None, std_caliper=None, k=1)
+    assert encoded.domains[1] == "|".join(np.array(list("abcd"))[sets[encoded.rows[1]].numpy()])
     matched = match_encoded(encoded)
     assert isinstance(matched, Matched)
     assert 'id="gallery"' in page_of(encoded)
@@ -265,14 +265,15 @@ def test_a_page_that_would_be_too_large_has_fewer_matches_and_a_map_of_some_poin
     assert len(less.encode()) < len(whole) // 2
     assert re.search(r"(\d+) of \d+ matched queries", less)[1] != re.search(r"(\d+) of \d+ matched queries", whole)[1]
     monkeypatch.setattr("okapi.report.run_matches.MOST_POINTS", 50)
-    assert "Encodings of 50 samples of 160 that were encoded" in map_section(samples_of(encoded)).about
+    assert "Encodings of 50 samples of 160 that were encoded" in map_section(encoded).about
 
 
 def test_classes_are_called_by_their_names_and_unknown_ones_by_none():
     dataset = make_dataset(target=torch.where(torch.arange(ROWS) == 0, -1, torch.arange(ROWS) % 3))
-    assert [class_text(dataset, row) for row in range(3)] == [None, "bee", "cow"]
-    assert class_text(make_dataset("multilabel"), 4) == "none"
-    assert class_text(make_dataset("regression"), 0) == "-1"
+    rows = np.arange(5)
+    assert replace(make_encoded(dataset), rows=rows).labels[:3] == [None, "bee", "cow"]
+    assert replace(make_encoded(make_dataset("multilabel")), rows=rows).labels[4] == "none"
+    assert replace(make_encoded(make_dataset("regression")), rows=rows).labels[0] == "-1"
 
 
 def test_no_sample_of_a_test_split_is_read(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """``okapi diagnose``."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +16,7 @@ from okapi.console import print_files, print_notes, stdout, working
 from okapi.data import check_output, read_table, write_text
 from okapi.evaluation.diagnosis import Diagnosis
 from okapi.evaluation.diagnosis import diagnose as diagnose_encodings
+from okapi.files import write_json
 from okapi.matching.covariates import Covariates
 from okapi.report.diagnosis_page import diagnosis_page, settings_yaml
 from okapi.report.diagnosis_tables import domains_table, expected_table, left_out_table
@@ -90,8 +90,7 @@ def diagnose(
     console = stdout()
     print_diagnosis(console, diagnosis, str(data))
     if out is not None:
-        content = {**used, **diagnosis.as_dict()}
-        write_text(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_json(out, {**used, **diagnosis.as_dict()})
     if report is not None:
         write_text(report, page)
     print_files(console, {"Metrics": out, "Report": report})

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from okapi.commands.run_samples import encode_run, match_encoded, samples_of
+from okapi.commands.run_samples import encode_run, match_encoded
 from okapi.console import working
 from okapi.data import check_output, write_text
 from okapi.report.run_page import Looked, report_page
@@ -82,6 +82,6 @@ def look_into(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = (
     """Return a sample of a run's data, encoded and matched; or why that cannot be done."""
     try:
         encoded = encode_run(path, samples, overrides)
-        return Looked(samples_of(encoded), match_encoded(encoded), encoded.notes)
+        return Looked(encoded, match_encoded(encoded))
     except (ValueError, OSError, RuntimeError, RunError, ImportError) as error:
         return " ".join(str(error).split())[:600]

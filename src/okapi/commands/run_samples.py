@@ -2,29 +2,23 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from okapi.config import Config, MatchingSettings, OfflineOkapiSettings, OkapiPlusSettings, OkapiSettings
+from okapi.config import MatchingSettings, OfflineOkapiSettings, OkapiPlusSettings, OkapiSettings
 from okapi.data.dataset import Dataset
-from okapi.data.duplicates import is_images
 from okapi.data.registry import build_dataset
-from okapi.data.text import Texts
 from okapi.matching import Matches, MatchPrecision, Propensity, SeparableDomainsWarning, balance, match_precision
 from okapi.nn import Pool, match
 from okapi.nn.pseudo_labels import known_outcome, predicted_outcome
-from okapi.report.contact_sheet import picture_reader
-from okapi.report.images import data_uri, placeholder
-from okapi.report.run_matches import Matched, Samples
+from okapi.report.run_matches import Encoded, Matched
 from okapi.runs import Run
 from okapi.training.devices import find_device
-from okapi.training.encodings import NO_DOMAIN
 from okapi.training.inference import predict
 
 OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
@@ -33,35 +27,6 @@ OPEN = {"train": 3, "unlabelled": 3, "id_val": 1, "ood_val": 1}
 POOLS = ("labelled", "unlabelled")
 NEAREST = MatchingSettings(k=3, fixed_caliper=None, std_caliper=None)
 """Of methods that do not match themselves."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Encoded:
-    """Samples of a run with their encodings.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    rows : array (n,)
-        Which of its samples, split by split.
-    encodings : array (n, d), float32
-        Of unit length.
-    predictions : tensor (n, outputs)
-    config : Config
-    notes : tuple of str
-    """
-
-    dataset: Dataset
-    rows: NDArray[np.int64]
-    encodings: NDArray[np.float32]
-    predictions: Tensor
-    config: Config
-    notes: tuple[str, ...] = ()
-
-    @property
-    def split(self) -> NDArray[np.str_]:
-        """The split of each sample."""
-        return np.asarray(self.dataset.split)[self.rows]
 
 
 def encode_run(path: Path, samples: int, overrides: Sequence[tuple[str, str]] = ()) -> Encoded:
@@ -158,36 +123,6 @@ def match_encoded(encoded: Encoded) -> Matched | str:
     )
 
 
-def samples_of(encoded: Encoded) -> Samples:
-    """Return the samples as a page shows them."""
-    data, rows = encoded.dataset, encoded.rows.tolist()
-    target = None
-    if data.task.kind == "regression" and data.task.outputs == 1:
-        target = data.target[encoded.rows].double().reshape(-1).numpy()
-    read = picture_reader(data) if is_images(data) else None
-
-    def image(place: int) -> str | None:
-        if read is None:
-            return None
-        try:
-            return data_uri(read(rows[place]))
-        except Exception as error:  # an image is never worth the page
-            return placeholder(str(error) or type(error).__name__)
-
-    return Samples(
-        names=[str(data.ids[row]) for row in rows],
-        domains=[domain_text(data, row) for row in rows],
-        labels=[class_text(data, row) for row in rows],
-        split=encoded.split,
-        encodings=encoded.encodings,
-        target=target,
-        kind=data.task.kind,
-        image=image,
-        text=lambda place: data.inputs.text(rows[place]) if isinstance(data.inputs, Texts) else None,
-        seed=encoded.config.seed,
-    )
-
-
 def _domains(encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[Any], list[str]]:
     """Return who takes part, their domains as the run has them, numbered from 0, and the names of these."""
     split, dataset = encoded.split, encoded.dataset
@@ -253,25 +188,3 @@ def _precision(
         kind=data.task.kind,
         domain_names=names,
     )
-
-
-def domain_text(dataset: Dataset, row: int) -> str:
-    """Return the name of a sample's domain, or the names of all."""
-    domain = dataset.domain[row]
-    if domain.ndim == 0:
-        return dataset.domain_names[int(domain)]
-    return "|".join(dataset.domain_names[int(number)] for number in domain.nonzero().flatten()) or NO_DOMAIN
-
-
-def class_text(dataset: Dataset, row: int) -> str | None:
-    """Return the class of a sample, or its labels, or its number; None where it is not known."""
-    target = dataset.target[row]
-    if dataset.task.kind == "classification":
-        number = int(target)
-        return None if number < 0 else dataset.class_names[number] if dataset.class_names else str(number)
-    if not bool(target.isfinite().all()):
-        return None
-    if dataset.task.kind == "regression":
-        return ", ".join(f"{value:.3g}" for value in target.reshape(-1).tolist())
-    names = dataset.class_names or tuple(str(number) for number in range(dataset.task.outputs))
-    return ", ".join(name for name, has in zip(names, target.tolist(), strict=True) if has) or "none"

@@ -15,7 +15,7 @@ from okapi.data.dataset import Dataset
 from okapi.data.images import Images
 from okapi.data.inspection import Inspection
 from okapi.numbers import count
-from okapi.report.images import eight_bit
+from okapi.report.gallery import eight_bit
 
 MOST_DOMAINS, MOST_CLASSES, MOST_SAMPLES, MOST_PAIRS = 12, 10, 10, 24
 _SIDE, _PAIR_SIDE = 80, 128  # pixels of a picture's longer side

@@ -13,7 +13,7 @@ from okapi.data import Table as Samples
 from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.numbers import count, decimal, share
-from okapi.report.images import thumbnails
+from okapi.report.gallery import thumbnails
 from okapi.report.match_page import match_page, sample_pairs
 from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import Drawing

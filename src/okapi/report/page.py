@@ -13,7 +13,6 @@ from markupsafe import Markup
 
 from okapi.messages import printable
 from okapi.numbers import plain
-from okapi.report.images import svg_uri
 from okapi.report.plots import to_svg
 from okapi.table import Table
 
@@ -123,6 +122,11 @@ def page(
         style=Markup(_asset("page.css")),
     )
     return printable(html)
+
+
+def svg_uri(svg: str) -> str:
+    """Return an SVG as a data URI."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 def render(template: str, **values: Any) -> Markup:

@@ -3,14 +3,23 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from PIL.Image import Image
+from torch import Tensor
 
+from okapi.config import Config
+from okapi.data.dataset import Dataset
+from okapi.data.duplicates import is_images
+from okapi.data.text import Texts
 from okapi.matching import Balance, Matches, MatchPrecision
 from okapi.numbers import count, fixed, plain, share
-from okapi.report.gallery import Query, Sample, cut, gallery_html, within_size
+from okapi.report.contact_sheet import picture_reader
+from okapi.report.gallery import Query, Sample, cut, data_uri, gallery_html, placeholder, within_size
 from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import Drawing, Section, figures_html
 from okapi.report.plots import INK, MOST_LOOKS, Look, look, new_figure, short_name
@@ -21,43 +30,76 @@ if TYPE_CHECKING:
 MOST_QUERIES = 60
 MOST_DIMENSIONS = 20
 MOST_POINTS = 2000
-OTHER, UNKNOWN = "other", "not known"
+OTHER, UNKNOWN, NO_DOMAIN = "other", "not known", "(none)"
 SEALED = "Samples are of train, unlabelled, id_val and ood_val; test splits stay sealed."
 _MOST_DIRECTIONS = 6  # whose match precision is written out
 _EXCERPT, _NAME = 240, 100  # characters
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Samples:
-    """Samples of a run, in an order by which all else refers to them.
+class Encoded:
+    """Samples of a run with their encodings; all else refers to them by their place here.
 
     Parameters
     ----------
-    names, domains : list of str
-    labels : list of str or None
-        Class, labels or target; None where that is not known.
-    split : array (n,) of str
-    encodings : array (n, d)
+    dataset : Dataset
+    rows : array (n,)
+        Which of its samples, split by split.
+    encodings : array (n, d), float32
         Of unit length.
-    target : array (n,), optional
-        Of a regression of one number.
-    kind : {"classification", "regression", "multilabel"}
-    image, text : callable
-        Give a sample's image, as a data URI, and text; or None where it has none.
-    seed : int
-        By which queries and points are drawn.
+    predictions : tensor (n, outputs)
+    config : Config
+    notes : tuple of str
     """
 
-    names: Sequence[str]
-    domains: Sequence[str]
-    labels: Sequence[str | None]
-    split: NDArray[np.str_]
+    dataset: Dataset
+    rows: NDArray[np.int64]
     encodings: NDArray[np.float32]
-    target: NDArray[np.float64] | None
-    kind: str
-    image: Callable[[int], str | None]
-    text: Callable[[int], str | None]
-    seed: int
+    predictions: Tensor
+    config: Config
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def split(self) -> NDArray[np.str_]:
+        """The split of each sample."""
+        return np.asarray(self.dataset.split)[self.rows]
+
+    @cached_property
+    def domains(self) -> list[str]:
+        """The domain of each sample; of several all, or "(none)"."""
+        names, domain = np.array(self.dataset.domain_names, dtype=object), self.dataset.domain.numpy()[self.rows]
+        return ["|".join(names[one]) or NO_DOMAIN for one in domain] if domain.ndim == 2 else names[domain].tolist()
+
+    @cached_property
+    def labels(self) -> list[str | None]:
+        """The class of each sample, or its labels, or its number; None where it is not known."""
+        return [_label(self.dataset, target) for target in self.dataset.target[torch.from_numpy(self.rows)]]
+
+    def sample(self, place: int, distance: float | None = None, mark: str = "") -> Sample:
+        """Return a sample as a gallery shows it."""
+        data, row = self.dataset, int(self.rows[place])
+        text = " ".join(data.inputs.text(row).split()) if isinstance(data.inputs, Texts) else None
+        return Sample(
+            name=cut(str(data.ids[row]), _NAME),
+            domain=self.domains[place],
+            label=self.labels[place],
+            image=self._image(row),
+            text=None if text is None else cut(text, _EXCERPT),
+            distance=distance,
+            mark=mark,
+        )
+
+    @cached_property
+    def _picture(self) -> Callable[[int], Image] | None:
+        return picture_reader(self.dataset) if is_images(self.dataset) else None
+
+    def _image(self, row: int) -> str | None:
+        if self._picture is None:
+            return None
+        try:
+            return data_uri(self._picture(row))
+        except Exception as error:  # an image is never worth the page
+            return placeholder(str(error) or type(error).__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,34 +173,35 @@ def matched_figures(matched: Matched) -> list[Drawing]:
     return [(caption, histograms), (love, love_plot(matched.balance, max_covariates=MOST_DIMENSIONS))]
 
 
-def gallery_section(samples: Samples, matched: Matched, most: int = MOST_QUERIES) -> Section:
+def gallery_section(encoded: Encoded, matched: Matched, most: int = MOST_QUERIES) -> Section:
     """Return a section of at most so many queries with their matches."""
-    queries = make_gallery(samples, matched, most)
-    drawn = "drawn in turn from domains and classes" if samples.kind != "regression" else "drawn in turn from domains"
+    queries = make_gallery(encoded, matched, most)
+    classes = encoded.dataset.task.kind != "regression"
+    drawn = f"drawn in turn from domains{' and classes' if classes else ''}"
     about = f"{len(queries)} of {count(len(matched.matches))} matched queries, {drawn}.{_about_precision(matched)}"
     if any(key.mark for query in queries for key in query.keys):
         about += " ✓ is the same class, ✗ another; numbers are distances of encodings."
-        if "unlabelled" in samples.split.tolist():
+        if "unlabelled" in encoded.split.tolist():
             about += " Labels of unlabelled samples, where the data set has them, serve for these marks only."
     else:
         about += " Numbers are distances of encodings."
-    body = gallery_html(queries, classes=samples.kind != "regression")
+    body = gallery_html(queries, classes=classes)
     return Section(title="Matches", name="gallery", about=about, body=body)
 
 
-def make_gallery(samples: Samples, matched: Matched, most: int = MOST_QUERIES) -> list[Query]:
+def make_gallery(encoded: Encoded, matched: Matched, most: int = MOST_QUERIES) -> list[Query]:
     """Return at most so many queries, in turn from each domain and class, the same for the same run."""
     query, key = matched.pool[matched.matches.query.numpy()], matched.pool[matched.matches.key.numpy()]
-    distance, compared = matched.matches.distance.numpy(), samples.kind != "regression"
+    distance, compared = matched.matches.distance.numpy(), encoded.dataset.task.kind != "regression"
     queries = []
-    for place in _in_turn(samples, query, most):
+    for place in _in_turn(encoded, query, most):
         asked = int(query[place])
         pairs = zip(key[place].tolist(), distance[place].tolist(), strict=True)
         keys = [
-            _sample(samples, other, far, _mark(samples.labels[asked], samples.labels[other]) if compared else "")
+            encoded.sample(other, far, _mark(encoded.labels[asked], encoded.labels[other]) if compared else "")
             for other, far in pairs
         ]
-        queries.append(Query(sample=_sample(samples, asked), keys=keys))
+        queries.append(Query(sample=encoded.sample(asked), keys=keys))
     return within_size(queries)
 
 
@@ -166,29 +209,16 @@ def _mark(label: str | None, other: str | None) -> str:
     return "" if label is None or other is None else "right" if label == other else "wrong"
 
 
-def _in_turn(samples: Samples, query: NDArray[np.int64], most: int) -> list[int]:
+def _in_turn(encoded: Encoded, query: NDArray[np.int64], most: int) -> list[int]:
     """Return places of queries, one from each domain and class, then another."""
     groups: dict[tuple[str, str | None], list[int]] = {}
-    for place in np.random.default_rng(samples.seed).permutation(len(query)).tolist():
+    for place in np.random.default_rng(encoded.config.seed).permutation(len(query)).tolist():
         sample = int(query[place])
-        label = samples.labels[sample] if samples.kind != "regression" else None
-        groups.setdefault((samples.domains[sample], label), []).append(place)
+        label = encoded.labels[sample] if encoded.dataset.task.kind != "regression" else None
+        groups.setdefault((encoded.domains[sample], label), []).append(place)
     order = list(groups.values())
     turns = [group[turn] for turn in range(max(map(len, order), default=0)) for group in order if turn < len(group)]
     return turns[:most]
-
-
-def _sample(samples: Samples, place: int, distance: float | None = None, mark: str = "") -> Sample:
-    text = samples.text(place)
-    return Sample(
-        name=cut(samples.names[place], _NAME),
-        domain=samples.domains[place],
-        label=samples.labels[place],
-        image=samples.image(place),
-        text=None if text is None else cut(" ".join(text.split()), _EXCERPT),
-        distance=distance,
-        mark=mark,
-    )
 
 
 def precision_fact(matched: Matched) -> dict[str, str]:
@@ -228,25 +258,45 @@ def _about_precision(matched: Matched) -> str:
     return f"{text}: {', '.join(parts)}."
 
 
-def map_section(samples: Samples) -> Section:
+def map_section(encoded: Encoded) -> Section:
     """Return the map: encodings by their first two principal components, coloured by domain, target and split."""
-    places = np.arange(len(samples.names))
+    places = np.arange(len(encoded.rows))
     if len(places) > MOST_POINTS:
-        places = np.sort(np.random.default_rng(samples.seed).choice(places, MOST_POINTS, replace=False))
-    points, explained = principal_components(samples.encodings[places])
-    left = f" of {count(len(samples.names))} that were encoded" if len(places) < len(samples.names) else ""
+        places = np.sort(np.random.default_rng(encoded.config.seed).choice(places, MOST_POINTS, replace=False))
+    points, explained = principal_components(encoded.encodings[places])
+    left = f" of {count(len(encoded.rows))} that were encoded" if len(places) < len(encoded.rows) else ""
     about = (
         f"Encodings of {count(len(places))} samples{left} in two dimensions: the first two principal components, which "
         f"have {explained:.0%} of the variance. {SEALED}"
     )
-    coloured: list[tuple[str, list[str]]] = [("domain", [samples.domains[place] for place in places.tolist()])]
-    if samples.target is None:
-        coloured.append(("class", [samples.labels[place] or UNKNOWN for place in places.tolist()]))
-    coloured.append(("split", samples.split[places].tolist()))
+    coloured: list[tuple[str, list[str]]] = [("domain", [encoded.domains[place] for place in places.tolist()])]
+    target = _target(encoded)
+    if target is None:
+        coloured.append(("class", [encoded.labels[place] or UNKNOWN for place in places.tolist()]))
+    coloured.append(("split", encoded.split[places].tolist()))
     figures: list[Drawing] = [(f"By {title}", _draw_map(points, title, names)) for title, names in coloured]
-    if samples.target is not None:
-        figures.insert(1, ("By target", _draw_map(points, "target", samples.target[places])))
+    if target is not None:
+        figures.insert(1, ("By target", _draw_map(points, "target", target[places])))
     return Section(title="Map", name="map", about=about, body=figures_html(figures))
+
+
+def _target(encoded: Encoded) -> NDArray[np.float64] | None:
+    """Return the targets of a regression of one number."""
+    data = encoded.dataset
+    if data.task.kind != "regression" or data.task.outputs != 1:
+        return None
+    return np.asarray(data.target[torch.from_numpy(encoded.rows)].double().reshape(-1))
+
+
+def _label(dataset: Dataset, target: Tensor) -> str | None:
+    names = dataset.class_names or tuple(str(number) for number in range(dataset.task.outputs))
+    if dataset.task.kind == "classification":
+        return None if target < 0 else names[int(target)]
+    if not bool(target.isfinite().all()):
+        return None
+    if dataset.task.kind == "regression":
+        return ", ".join(f"{value:.3g}" for value in target.reshape(-1).tolist())
+    return ", ".join(name for name, has in zip(names, target.tolist(), strict=True) if has) or "none"
 
 
 def principal_components(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:

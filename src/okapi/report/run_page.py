@@ -11,8 +11,8 @@ from okapi.report.curves import curves_section
 from okapi.report.page import Section, page, settings_section, table_section
 from okapi.report.run_matches import (
     MOST_QUERIES,
+    Encoded,
     Matched,
-    Samples,
     gallery_section,
     map_section,
     matching_section,
@@ -27,11 +27,10 @@ MOST_BYTES = 5_000_000
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """What a look into a run's data and model gives: samples, their matches or why there are none, and notes."""
+    """What a look into a run's data and model gives: samples, and their matches or why there are none."""
 
-    samples: Samples
+    encoded: Encoded
     matched: Matched | str
-    notes: Sequence[str] = ()
 
 
 def report_page(gathered: Gathered, shown: RunRecord | None = None, looked: Looked | str | None = None) -> str:
@@ -70,9 +69,9 @@ def _page(gathered: Gathered, shown: RunRecord | None, looked: Looked | str | No
 
 
 def _samples_sections(looked: Looked, queries: int) -> list[Section]:
-    sections = [map_section(looked.samples)]
+    sections = [map_section(looked.encoded)]
     if isinstance(looked.matched, Matched):
-        gallery = [gallery_section(looked.samples, looked.matched, queries)] if queries else []
+        gallery = [gallery_section(looked.encoded, looked.matched, queries)] if queries else []
         sections = [matching_section(looked.matched), *gallery, *sections]
     return sections
 
@@ -87,7 +86,7 @@ def _notes(shown: RunRecord | None, split: str | None, looked: Looked | str | No
     if shown is not None and isinstance(looked, str):
         notes.append(f"Matches and map of {shown.name} are missing: {looked}")
     if isinstance(looked, Looked):
-        notes += looked.notes
+        notes += looked.encoded.notes
         notes += [looked.matched] if isinstance(looked.matched, str) else looked.matched.notes
     return notes
 
@@ -119,7 +118,7 @@ def _settings(gathered: Gathered, shown: RunRecord | None, looked: Looked | str 
     """Return what the page was made with and the config of the run shown."""
     settings: dict[str, object] = {"made": time.strftime("%Y-%m-%d %H:%M"), "Okapi": __version__}
     if isinstance(looked, Looked):
-        settings |= {"samples encoded": len(looked.samples.names)}
+        settings |= {"samples encoded": len(looked.encoded.rows)}
     record = shown or (gathered.runs[0] if gathered.runs else None)
     if record is not None:
         settings["run"] = str(record.path)
