@@ -6,22 +6,29 @@ An option has the name of the parameter that it sets: ``okapi match t.csv --k 5`
 import argparse
 import io
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from okapi import __version__
+from okapi.command_parser import (
+    SEVERAL,
+    USAGE,
+    Parser,
+    integer,
+    integer_or_none,
+    number,
+    number_or_auto,
+    number_or_none,
+)
 from okapi.messages import as_options, did_you_mean
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, INTERRUPTED = 1, 130
 DESCRIPTION = "Match samples across domains, and train models that hold up on sites nobody labelled."
 TABLES = ".csv, .tsv, .gz of them, .parquet, .feather, .xlsx or .npz"
-# Parameters that an error message may name, but that no option is called after.
-OTHER_NAMES = {"propensity_scores": "--propensity", "n_jobs": "--jobs"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _complain(error: Exception, parser: "Parser", options: dict[str, Any]) -> int:
+def _complain(error: Exception, parser: Parser, options: dict[str, Any]) -> int:
     """Print what went wrong in a sentence, and return the exit code."""
     from okapi.training.errors import RunError
 
@@ -81,7 +88,7 @@ def _complain(error: Exception, parser: "Parser", options: dict[str, Any]) -> in
     return code
 
 
-def parse(words: Sequence[str]) -> tuple["Parser", dict[str, Any]]:
+def parse(words: Sequence[str]) -> tuple[Parser, dict[str, Any]]:
     """Return the parser of the command that the words name, and the arguments of its function."""
     parser = Parser(prog="okapi", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"okapi {__version__}")
@@ -110,146 +117,12 @@ def parse(words: Sequence[str]) -> tuple["Parser", dict[str, Any]]:
     return command, {**options, "overrides": overrides} if command.keys else options
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports what is wrong in one sentence, with the name that was probably meant.
-
-    Parameters
-    ----------
-    **settings
-        As of `argparse.ArgumentParser`.
-
-    Attributes
-    ----------
-    name : str
-        Of the command, of its module in `okapi.commands` and of the function there.
-    keys : bool
-        Whether keys of a config can be options, too: ``--training.steps 200``.
-    explain : callable, optional
-        Returns more help, which takes time to find.
-    """
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings, allow_abbrev=False, formatter_class=_Formatter)
-        self.name = ""
-        self.keys = False
-        self.explain: Callable[[], str] | None = None
-
-    def describe(self, usage: str, description: str, example: str) -> None:
-        """Set what ``--help`` begins and ends with."""
-        self.usage, self.description, self.epilog = usage, description, f"example:\n{example}"
-
-    def takes_keys(self, key: str, help_: str) -> None:
-        """Let keys of a config be options."""
-        self.keys = True
-        self.add_argument(f"--{key}", dest=argparse.SUPPRESS, metavar="VALUE", default=argparse.SUPPRESS, help=help_)
-
-    def prints_tables(self) -> None:
-        """Let the tables be printed as JSON."""
-        self.add_argument("--json", action="store_true", help="print the tables and notes as JSON, and nothing else")
-
-    def writes_csv(self) -> None:
-        """Let texts in CSV files be made safe."""
-        help_ = "in CSV files, an apostrophe before texts that a spreadsheet would take for formulas"
-        self.add_argument("--safe-csv", action="store_true", help=help_)
-
-    def format_help(self) -> str:
-        """Return the help, with what takes time to find."""
-        if self.explain is None:
-            return super().format_help()
-        return f"{super().format_help()}\n{self.explain()}\n"
-
-    def without_keys(self, words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-        """Return the words without dotted keys of a config, and these with their values; reject unknown options."""
-        rest: list[str] = []
-        keys = []
-        waiting = iter(words)
-        for word in waiting:
-            option, equals, value = word.partition("=")
-            if not re.match(r"--\w", word) or option in self._option_string_actions:
-                rest.append(word)
-            elif "." in option and self.keys:
-                value = value if equals else next(waiting, "--")
-                if not equals and value.startswith("--"):
-                    self.error(f"{option} needs a value")
-                keys.append((option.removeprefix("--"), value))
-            else:
-                known = [name for name in self._option_string_actions if "." not in name]
-                self.error(f"unknown option {option}{did_you_mean(option, known)}")
-        return rest, keys
-
-    def named(self, options: dict[str, Any]) -> dict[str, str]:
-        """Return options by the parameters they set; beside a config, whose keys have like names, only given ones."""
-        config = self.keys and (
-            options["overrides"] or any(str(x).endswith((".yaml", ".yml")) for x in options.values())
-        )
-        return OTHER_NAMES | {
-            action.dest: action.option_strings[0]
-            for action in self._actions
-            if action.option_strings and not (config and options.get(action.dest, action.default) == action.default)
-        }
-
-    def error(self, message: str) -> NoReturn:
-        """Print what is wrong with a command line, and exit."""
-        if missing := re.match(r"the following arguments are required: ([^,]+)", message):
-            message = f"{missing[1]} is missing"
-        elif extra := re.match(r"unrecognized arguments: (\S+)", message):
-            message = f"unexpected argument {extra[1]!r}"
-        elif choice := re.match(r"argument ([^:]+): invalid choice: (.*?) \(choose from (.*)\)", message):
-            message = f"{choice[1]} must be one of {choice[3]}, got {choice[2]}"
-        message = re.sub(r"expected (at least )?one argument$", "needs a value", message)
-        message = re.sub(r"^argument (--?[\w-]+)[^:]*:", r"\1", " ".join(message.split())).rstrip("?.")
-        end = "?" if "did you mean" in message else "."
-        print(f"{self.prog}: {message}{end} See {self.prog} --help", file=sys.stderr)
-        sys.exit(USAGE)
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help with examples as they are written, and the default of every option that has one."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=100)
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        text = (action.help or "").removesuffix(" (default: %(default)s)")
-        default = action.default
-        if default in (None, False, (), argparse.SUPPRESS) or not action.option_strings or action.const is False:
-            return text
-        values = default if isinstance(default, tuple) else (default,)
-        shown = " ".join("none" if value is None else str(value) for value in values)
-        return f"{text} (default: {'yes' if default is True else shown})"
-
-
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
     """Show a warning of ours as a sentence, any other with its place."""
     ours = category.__module__.startswith("okapi.")
     print(f"Note: {message}" if ours else f"{filename}:{lineno}: {message}", file=sys.stderr)
-
-
-# Values
-
-
-def _converter(kind: Callable[[str], Any], wanted: str, **words: Any) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        if text.lower() in words:
-            return words[text.lower()]
-        try:
-            return kind(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}") from None
-
-    return convert
-
-
-_integer = _converter(int, "a whole number")
-_integer_or_none = _converter(int, "a whole number or none", none=None)
-_number = _converter(float, "a number")
-_number_or_none = _converter(float, "a number or none", none=None)
-_number_or_auto = _converter(float, "a number or auto", auto="auto")
-
-
-_SEVERAL: dict[str, Any] = {"nargs": "+", "default": ()}
 
 
 # Commands: match, tune, diagnose
@@ -265,15 +138,15 @@ def _match(parser: Parser) -> None:
     )
     _add_columns(parser)
     add = parser.add_argument
-    add("--k", type=_integer, default=1, metavar="K", help="keys per query")
-    add("--fixed-caliper", type=_number, metavar="T", help="leave out samples with a propensity outside (1 - T, T)")
-    add("--std-caliper", type=_number, metavar="C", help="largest difference of propensities in a pair, in deviations")
+    add("--k", type=integer, default=1, metavar="K", help="keys per query")
+    add("--fixed-caliper", type=number, metavar="T", help="leave out samples with a propensity outside (1 - T, T)")
+    add("--std-caliper", type=number, metavar="C", help="largest difference of propensities in a pair, in deviations")
     scales = ["probability", "logit"]
     add("--caliper-scale", choices=scales, default=scales[0], help="scale on which the std-caliper compares")
     _add_prognostic(parser)
     help_ = "largest distance of prognostic scores in a pair; with --prognostic by default auto, a third of their SD"
-    add("--prognostic-caliper", type=_number_or_auto, metavar="T", help=help_)
-    add("--temperature", type=_number, default=1.0, metavar="TAU", help="divides the logits of the propensities")
+    add("--prognostic-caliper", type=number_or_auto, metavar="T", help=help_)
+    add("--temperature", type=number, default=1.0, metavar="TAU", help="divides the logits of the propensities")
     _add_matcher(parser)
     add("--out", type=Path, metavar="FILE", help="write the matches: .parquet or .csv, one row a pair")
     add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
@@ -295,17 +168,17 @@ def _tune(parser: Parser) -> None:
     def add(name: str, **settings: Any) -> None:
         parser.add_argument(name, nargs="+", **settings)
 
-    add("--k", type=_integer, default=(1, 5), metavar="K", help="keys per query")
+    add("--k", type=integer, default=(1, 5), metavar="K", help="keys per query")
     fixed, std = (None, 0.95, 0.9, 0.8), (None, 0.1, 0.2, 0.5, 1.0)
-    add("--fixed-caliper", type=_number_or_none, default=fixed, metavar="T", help="fixed calipers")
-    add("--std-caliper", type=_number_or_none, default=std, metavar="C", help="std-calipers")
+    add("--fixed-caliper", type=number_or_none, default=fixed, metavar="T", help="fixed calipers")
+    add("--std-caliper", type=number_or_none, default=std, metavar="C", help="std-calipers")
     scales = ("probability", "logit")
     add("--caliper-scale", choices=scales, default=scales, help="scales of the std-caliper")
     _add_prognostic(parser)
-    add("--prognostic-caliper", type=_number_or_none, default=(None,), metavar="T", help="prognostic calipers")
-    add("--temperature", type=_number, default=(1.0, 2.0), metavar="TAU", help="temperatures")
+    add("--prognostic-caliper", type=number_or_none, default=(None,), metavar="T", help="prognostic calipers")
+    add("--temperature", type=number, default=(1.0, 2.0), metavar="TAU", help="temperatures")
     _add_matcher(parser)
-    parser.add_argument("--jobs", type=_integer, default=1, metavar="N", help="worker processes; -1: one per processor")
+    parser.add_argument("--jobs", type=integer, default=1, metavar="N", help="worker processes; -1: one per processor")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all combinations: .csv or .parquet")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
     parser.prints_tables()
@@ -319,7 +192,7 @@ def _add_columns(parser: Parser, *, shows_pairs: bool = True) -> None:
     """
     add = parser.add_argument
     passed_on = "no covariate; only passed on to the okapi match that is printed"
-    several = {**_SEVERAL, "metavar": "COLUMN"}
+    several = {**SEVERAL, "metavar": "COLUMN"}
     add("file", type=Path, metavar="FILE", help=f"{TABLES}; one row a sample")
     add("--separator", metavar="TEXT", help="what stands between the values of a text file, by default what it seems")
     add("--domain", required=True, metavar="COLUMN", help="where a sample comes from")
@@ -339,7 +212,7 @@ def _add_prognostic(parser: Parser) -> None:
         "prognostic score, no covariate: one column, compared in its deviations, or of classes; or several, "
         "such as their probabilities, compared by Euclidean distance"
     )
-    parser.add_argument("--prognostic", **_SEVERAL, metavar="COLUMN", help=help_)
+    parser.add_argument("--prognostic", **SEVERAL, metavar="COLUMN", help=help_)
 
 
 def _add_matcher(parser: Parser) -> None:
@@ -380,16 +253,16 @@ def _diagnose(parser: Parser) -> None:
     add("--domain", metavar="COLUMN", help="where a sample comes from")
     add("--separator", metavar="TEXT", help="what stands between the values of a text file, by default what it seems")
     help_ = "encodings; by default every column of numbers or categories without another role"
-    add("--columns", **_SEVERAL, metavar="COLUMN", help=help_)
+    add("--columns", **SEVERAL, metavar="COLUMN", help=help_)
     add("--target", metavar="COLUMN", help="classes or numbers; may be missing where nobody labelled")
     help_ = "whose targets are not read (default: those without any)"
-    add("--unlabelled", **_SEVERAL, metavar="DOMAIN", help=help_)
+    add("--unlabelled", **SEVERAL, metavar="DOMAIN", help=help_)
     add("--task", choices=["classification", "regression"], help="by default what the targets look like")
-    add("--k", type=_integer, default=5, metavar="K", help="keys per query")
+    add("--k", type=integer, default=5, metavar="K", help="keys per query")
     help_ = "scale encodings to unit length, as training does"
     add("--normalise", action=argparse.BooleanOptionalAction, default=True, help=help_)
-    add("--limit", type=_integer, default=5000, metavar="N", help="most samples of a domain that are used")
-    add("--seed", type=_integer, default=0, metavar="SEED", help="of the samples that are drawn where there are more")
+    add("--limit", type=integer, default=5000, metavar="N", help="most samples of a domain that are used")
+    add("--seed", type=integer, default=0, metavar="SEED", help="of the samples that are drawn where there are more")
     add("--out", type=Path, metavar="FILE", help="write the verdict and all metrics: .json")
     add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
     parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --data.size 128")
@@ -414,7 +287,7 @@ def _train(parser: Parser) -> None:
     add("config", type=Path, nargs="?", metavar="CONFIG", help="a YAML file such as configs/sites/okapi.yaml")
     add("--out", type=Path, metavar="DIR", help="where to write; must be new or empty")
     add("--resume", type=Path, metavar="DIR", help="resume the run in DIR")
-    add("--seed", type=_integer, metavar="N", help="seed of all that is random (default: the config's)")
+    add("--seed", type=integer, metavar="N", help="seed of all that is random (default: the config's)")
     add("--dry-run", action="store_true", help="build everything, do two steps, estimate the run; writes nothing")
     parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --model.hidden '[64, 64]'")
 
@@ -454,10 +327,10 @@ def _embed(parser: Parser) -> None:
     add("data", type=Path, nargs="?", metavar="DATA", help="file or folder of the data (default: the config's)")
     add("--out", type=Path, required=True, metavar="FILE", help="what to write: .parquet, .npz or .csv")
     add("--weights", type=Path, metavar="FILE", help="weights of the network: a model.safetensors")
-    add("--split", **_SEVERAL, metavar="SPLIT", help="only samples of these splits")
+    add("--split", **SEVERAL, metavar="SPLIT", help="only samples of these splits")
     add("--normalise", action="store_true", help="scale encodings to unit length")
-    add("--batch-size", type=_integer, default=64, metavar="N", help="samples at a time")
-    add("--workers", type=_integer, metavar="N", help="processes that load samples (default: training.workers)")
+    add("--batch-size", type=integer, default=64, metavar="N", help="samples at a time")
+    add("--workers", type=integer, metavar="N", help="processes that load samples (default: training.workers)")
     add("--device", default="auto", metavar="NAME", help="cpu, cuda, cuda:1, mps")
     add("--restart", action="store_true", help="begin anew and replace what was written before")
     parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --data.size 128")
@@ -478,7 +351,7 @@ def _evaluate(parser: Parser) -> None:
     add("--split", action="append", metavar="SPLIT", help=help_)
     choices, help_ = ["selected", "last"], "the selected ones or those of the last step"
     add("--weights", choices=choices, default="selected", help=help_)
-    add("--rows", type=_integer, default=10, metavar="N", help="rows of the tables of domains and groups, worst first")
+    add("--rows", type=integer, default=10, metavar="N", help="rows of the tables of domains and groups, worst first")
     add("--out", type=Path, metavar="FILE", help="write the metrics to a JSON file, too")
     add("--force", action="store_true", help="evaluate a config or weights that were edited since, with a note")
     parser.takes_keys("SECTION.KEY", "where the data is, or what computes: --data.root FOLDER")
@@ -514,14 +387,14 @@ def _benchmark(parser: Parser) -> None:
     add("--split", metavar="SPLIT", help="split of the table (default: ood_test where there is one)")
     add("--metric", metavar="NAME", help="metric of the table (default: the config's, or the task's main one)")
     add("--no-test", dest="test", action="store_false", help="leave test splits sealed: validation metrics only")
-    add("--workers", type=_integer, metavar="N", help="runs at a time, which share the cores (default: GPUs, or cores)")
+    add("--workers", type=integer, metavar="N", help="runs at a time, which share the cores (default: GPUs, or cores)")
     add("--engine", choices=["local", "slurm"], default="local", help="this machine, or one Slurm job for each run")
     add("--slurm-partition", metavar="NAME", help="partition of the jobs")
     help_ = "time limit, after which a run is resumed in a new job"
-    add("--slurm-time", type=_integer, default=24 * 60, metavar="MINUTES", help=help_)
-    add("--slurm-cpus", type=_integer, default=4, metavar="N", help="cores of each run")
-    add("--slurm-gpus", type=_integer, default=0, metavar="N", help="GPUs of each run")
-    add("--slurm-memory", type=_number, metavar="GB", help="memory of each run")
+    add("--slurm-time", type=integer, default=24 * 60, metavar="MINUTES", help=help_)
+    add("--slurm-cpus", type=integer, default=4, metavar="N", help="cores of each run")
+    add("--slurm-gpus", type=integer, default=0, metavar="N", help="GPUs of each run")
+    add("--slurm-memory", type=number, metavar="GB", help="memory of each run")
     add("--energy", action="store_true", help="measure energy and carbon by codecarbon; one run at a time by default")
     add("--country", metavar="CODE", help="where the machine stands, for --energy: GBR")
     parser.takes_keys("SECTION.KEY", "a key of all configs, as YAML: --training.steps 200")
@@ -545,7 +418,7 @@ def _report(parser: Parser) -> None:
     add("--out", type=Path, default=Path("report.html"), metavar="FILE", help="what to write")
     add("--run", type=Path, metavar="DIR", help="whose matches and map are shown (default: the first run of okapi)")
     help_ = "samples of that run to encode; 0: no matches, no map"
-    add("--samples", type=_integer, default=2000, metavar="N", help=help_)
+    add("--samples", type=integer, default=2000, metavar="N", help=help_)
     parser.takes_keys("SECTION.KEY", "where that run's data is: --data.root FOLDER")
 
 
@@ -565,7 +438,7 @@ def _data(parser: Parser) -> None:
         "  okapi data configs/pacs/okapi.yaml --data.root ~/pacs   what training would see",
     )
     add = parser.add_argument
-    several = _SEVERAL
+    several = SEVERAL
     help_ = f"a folder of images or of WILDS; {TABLES}; or a config, .yaml"
     add("source", type=Path, metavar="FILE_OR_FOLDER", help=help_)
     add("--image", metavar="COLUMN", help="paths of images, from the file's folder or from --root")
@@ -581,8 +454,8 @@ def _data(parser: Parser) -> None:
     add("--held-out", **several, metavar="DOMAIN", help="domains to predict at: half unlabelled, half ood_test")
     add("--validation", **several, metavar="DOMAIN", help="domains that are ood_val")
     help_ = "bits in which hashes of near duplicates may differ, or none"
-    add("--near", type=_integer_or_none, default=6, metavar="BITS", help=help_)
-    add("--most", type=_integer, default=20, metavar="N", help="domains and classes that are printed")
+    add("--near", type=integer_or_none, default=6, metavar="BITS", help=help_)
+    add("--most", type=integer, default=20, metavar="N", help="domains and classes that are printed")
     add("--out", type=Path, metavar="FOLDER", help="write a contact sheet and tables of samples and duplicates")
     parser.takes_keys("data.KEY", "a key of the config")
     parser.writes_csv()

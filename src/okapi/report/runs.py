@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -154,18 +153,6 @@ def read_record(path: Path) -> RunRecord:
         said = str(error) if isinstance(error, ValueError | OSError) else f"{folder.results_file} was edited or damaged"
         return _failed(path, said)
     return RunRecord(run=run, name=path.name or str(path), method=cell.method, config=config)
-
-
-def seconds_left(record: RunRecord) -> float | None:
-    """Return how long the rest of a run takes at the pace of its last steps, or None where that is not known."""
-    try:
-        timings = pd.read_csv(record.path / "timings.csv", on_bad_lines="skip").tail(20)
-        took, last = float(timings["seconds"].iloc[1:].sum()), timings["step"]
-        pace = took / (float(last.iloc[-1]) - float(last.iloc[0]))
-    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError):
-        return None
-    left = pace * ((record.steps or 0) - record.step)
-    return left if isfinite(left) and left >= 0 else None
 
 
 def _run_directories(folder: Path) -> list[Path]:
