@@ -1,7 +1,6 @@
 """The page of runs and benchmarks: results, curves, worst groups, confusion, matches and a map in one HTML file."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from okapi import __version__
