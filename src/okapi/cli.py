@@ -130,9 +130,12 @@ def _show_warning(
 
 def _match(parser: Parser) -> None:
     parser.describe(
-        "okapi match FILE --domain COLUMN [options]",
-        "Match every sample of FILE to its nearest neighbours in other domains, inside calipers on the\n"
-        "propensity score, and print how well the domains are balanced before and after.",
+        "okapi match FILE --treatment COLUMN | --domain COLUMN [options]",
+        "Match the treated of FILE to controls, or every sample to its nearest neighbours in other domains, inside\n"
+        "calipers on the propensity score; print the effect on an outcome, treated minus control, and how well the\n"
+        "groups are balanced before and after.",
+        "  okapi match trial.csv --treatment arm --treated drug --std-caliper 0.2 --effect outcome \\\n"
+        "      --report match.html\n"
         "  okapi match patients.csv --domain hospital --k 5 --fixed-caliper 0.9 --std-caliper 0.2 \\\n"
         "      --out matches.parquet --report matches.html",
     )
@@ -156,7 +159,7 @@ def _match(parser: Parser) -> None:
 
 def _tune(parser: Parser) -> None:
     parser.describe(
-        "okapi tune FILE --domain COLUMN [options]",
+        "okapi tune FILE --treatment COLUMN | --domain COLUMN [options]",
         "Match FILE with every combination of calipers, scale, temperature and k, and compare balance and\n"
         "retained queries. The best: of the combinations with every |SMD| at most 0.1 the one that retains\n"
         "most queries; where there is none, the one with the lowest mean |SMD|.",
@@ -195,15 +198,23 @@ def _add_columns(parser: Parser, *, shows_pairs: bool = True) -> None:
     several = {**SEVERAL, "metavar": "COLUMN"}
     add("file", type=Path, metavar="FILE", help=f"{TABLES}; one row a sample")
     add("--separator", metavar="TEXT", help="what stands between the values of a text file, by default what it seems")
-    add("--domain", required=True, metavar="COLUMN", help="where a sample comes from")
-    help_ = "covariates; by default every column of numbers or categories without another role"
+    add("--domain", metavar="COLUMN", help="where a sample comes from: every domain is matched to all others")
+    help_ = "in place of --domain: which of two groups a sample is of, treated or control"
+    add("--treatment", metavar="COLUMN", help=help_)
+    add("--treated", metavar="LEVEL", help="the treated group; not needed for 0 and 1, False and True")
+    help_ = "outcome, no covariate: its effect, treated minus control, is estimated"
+    add("--effect", metavar="COLUMN", help=help_ if shows_pairs else f"outcome; {passed_on}")
+    help_ = "covariates; by default every column of numbers or categories without another role that is not suspicious"
     add("--columns", **several, help=help_)
+    choices = ["error", "drop", "impute"]
+    help_ = "missing covariates: drop their rows, or impute the median or most frequent, with an indicator"
+    add("--missing", choices=choices, default="error", help=help_)
     add("--id", metavar="COLUMN", help="unique names of the samples")
     shown = ", which the report shows" if shows_pairs else f"; {passed_on}"
     add("--image", metavar="COLUMN", help=f"files of images, relative to FILE{shown}")
     add("--propensity", **several, help="known propensities: of the last of two domains, or of each in sorted order")
     compared = "no covariate, but pairs are compared on it"
-    add("--target", metavar="COLUMN", help=f"outcome; {compared if shows_pairs else passed_on}")
+    add("--target", metavar="COLUMN", help=f"class or quantity; {compared if shows_pairs else passed_on}")
     add("--exact", **several, help="columns that must be equal within a pair")
 
 
@@ -218,18 +229,21 @@ def _add_prognostic(parser: Parser) -> None:
 def _add_matcher(parser: Parser) -> None:
     """Add the settings of the matcher that ``match`` and ``tune`` share."""
     add = parser.add_argument
-    add("--caliper-sd", choices=["pooled", "all"], default="pooled", help="deviation that the std-caliper counts in")
+    help_ = "deviation that the std-caliper counts in (default: all with --treatment, else pooled)"
+    add("--caliper-sd", choices=["pooled", "all"], help=help_)
     help_ = "the fixed caliper leaves out queries only, not keys"
     add("--one-way", action="store_false", dest="two_way", help=help_)
     distances = ["euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensity"]
-    add("--distance", choices=distances, default="euclidean", help="distance of covariates")
+    help_ = "distance (default: propensity with --treatment, euclidean for embeddings, else mahalanobis)"
+    add("--distance", choices=distances, help=help_)
+    add("--embeddings", action="store_true", help="the columns are an embedding, as one column of lists is without it")
     help_ = "for embeddings: centre vectors by domain mean before the distance, euclidean or cosine, is taken"
     add("--centre", action="store_true", help=help_)
     switch, help_ = argparse.BooleanOptionalAction, "whether a key may serve several queries"
     add("--replace", action=switch, default=True, help=help_)
     add("--order", choices=["largest", "closest", "data"], help="who chooses first with --no-replace")
-    help_ = "att: queries are the last of two domains in sorted order; atc: the first"
-    add("--estimand", choices=["both", "att", "atc"], default="both", help=help_)
+    help_ = "with --treatment: the effect on the treated (default), on the controls or on all"
+    add("--estimand", choices=["att", "atc", "ate"], help=help_)
     add("--allow-fewer", action="store_true", help="keep queries with fewer than k keys")
 
 

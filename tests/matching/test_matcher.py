@@ -52,7 +52,7 @@ def pairs(matches):
 
 def test_match_is_caliper_nn_on_the_fitted_samples(sites):
     x, domain = sites
-    matcher = CaliperMatcher(k=3, fixed_caliper=0.95, std_caliper=0.5).fit(x, domain)
+    matcher = CaliperMatcher(k=3, fixed_caliper=0.95, std_caliper=0.5, embeddings=True).fit(x, domain)
     codes = np.unique(domain, return_inverse=True)[1]
     expected = caliper_nn(
         x,
@@ -74,7 +74,7 @@ def test_exact_codes_and_no_replacement_in_caliper_nn(sites):
     x, domain = sites
     ward = np.arange(150) % 4
     settings = {"k": 2, "std_caliper": 0.5, "caliper_sd": "all", "replace": False, "allow_fewer": True}
-    matcher = CaliperMatcher(**settings, exact=[3]).fit(np.column_stack([x, ward]), domain)
+    matcher = CaliperMatcher(**settings, distance="euclidean", exact=[3]).fit(np.column_stack([x, ward]), domain)
     codes, score = matcher.domain_, matcher.propensity_
     sides = {"domain": codes, "propensity": score, "exact": ward}
     both = {f"{side}_{name}": torch.from_numpy(value) for name, value in sides.items() for side in ("query", "key")}
@@ -170,7 +170,7 @@ def test_matches_of_new_samples_speak_of_the_new_samples(two_sites):
     assert left["pairs"].iloc[0] == sum((new_domain == a).sum() * (domain != a).sum() for a in "ab")
     with pytest.raises(ValueError, match="query_target is needed with matches of new samples"):
         matcher.precision(domain, matches)
-    one_way = CaliperMatcher(estimand="att").fit(frame, domain)
+    one_way = CaliperMatcher(estimand="att").fit(frame, domain, treated="b")
     with pytest.raises(ValueError, match="matches must be of the samples fitted"):
         one_way.effect(x[:, 0], one_way.match(new, new_domain))
     with pytest.raises(ValueError, match=f"a value for each of the {len(x)} samples fitted, got 3"):
@@ -239,7 +239,7 @@ def test_tensors_of_any_precision_and_labels_of_one_type(two_sites):
 def test_estimand_names_the_queries(two_sites):
     x, domain = two_sites
     for estimand, queries in (("att", "b"), ("atc", "a")):
-        matches = CaliperMatcher(estimand=estimand).fit(x, domain).match()
+        matches = CaliperMatcher(estimand=estimand).fit(x, domain, treated="b").match()
         assert set(domain[matches.query.numpy()]) == {queries}
         assert len(matches) == (domain == queries).sum()
 
@@ -314,7 +314,7 @@ def test_exact_columns_are_equal_within_pairs_and_no_covariates(two_sites):
     frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(
         sex=rng.choice(["f", "m"], 100), age=rng.integers(0, 3, 100)
     )
-    matcher = CaliperMatcher(k=2, exact=["sex", "age"], allow_fewer=True).fit(frame, domain)
+    matcher = CaliperMatcher(k=2, exact=["sex", "age"], allow_fewer=True, embeddings=True).fit(frame, domain)
     matches = matcher.match()
     assert matcher.covariate_names_ == ["a", "b", "c"]
     for query, keys in pairs(matches).items():
@@ -327,7 +327,7 @@ def test_exact_columns_are_equal_within_pairs_and_no_covariates(two_sites):
         nearest = allowed[np.argsort(((x[allowed] - x[query]) ** 2).sum(1), kind="stable")][:2]
         assert found == nearest.tolist()
     array = np.column_stack([x, frame["sex"] == "f", frame["age"]])
-    by_number = CaliperMatcher(k=2, exact=[3, 4], allow_fewer=True).fit(array, domain)
+    by_number = CaliperMatcher(k=2, exact=[3, 4], allow_fewer=True, embeddings=True).fit(array, domain)
     assert pairs(by_number.match()) == pairs(matches)
 
 
@@ -374,7 +374,7 @@ def test_sets_of_domain_labels():
 
 
 def test_weights_count_queries_and_the_share_of_keys(two_sites):
-    matcher = CaliperMatcher(k=3, estimand="att").fit(*two_sites)
+    matcher = CaliperMatcher(k=3, estimand="att").fit(*two_sites, treated="b")
     weights = matcher.weights()
     domain = matcher.domain_
     assert weights[domain == 1].tolist() == [1.0] * (domain == 1).sum()
@@ -424,7 +424,7 @@ def test_removed_counts_pairs_of_many_domains_and_of_sets(sites, settings):
 
 def test_categories_of_a_frame_become_levels():
     frame = pd.DataFrame({"age": [1.0, 2, 3, 4], "race": ["x", "y", "y", "x"], "old": [True, False, True, False]})
-    matcher = CaliperMatcher().fit(frame, [0, 0, 1, 1])
+    matcher = CaliperMatcher(distance="euclidean", estimand="both").fit(frame, [0, 0, 1, 1])
     assert matcher.covariate_names_ == ["age", "race_x", "race_y", "old"]
     # y to x costs a distance of 1, as much as a year
     assert matcher.match().distance[1, 0] == pytest.approx(np.sqrt(1 + 0 + 1))
@@ -434,8 +434,8 @@ def test_categories_of_a_frame_become_levels():
         CaliperMatcher().fit(frame.assign(race=["x", None, "y", "x"]), [0, 0, 1, 1])
 
 
-def test_effect_needs_one_direction(two_sites):
-    with pytest.raises(ValueError, match='effect needs estimand="att" or "atc"'):
+def test_effect_needs_to_know_who_is_treated(two_sites):
+    with pytest.raises(ValueError, match=r"treated must be given to fit, .* which of the groups \['a', 'b'\] is it"):
         CaliperMatcher().fit(*two_sites).effect(np.zeros(100))
 
 
@@ -450,7 +450,7 @@ def test_effect_needs_one_direction(two_sites):
         ({"caliper_sd": "treated"}, "caliper_sd must be one of"),
         ({"distance": "manhattan"}, "distance must be one of"),
         ({"centre": True, "distance": "mahalanobis"}, "centre needs one of the distances"),
-        ({"estimand": "ate"}, "estimand must be one of"),
+        ({"estimand": "atx"}, "estimand must be one of"),
         ({"order": "nearest"}, "order must be one of"),
         ({"temperature": 0, "std_caliper": 0.2}, "temperature must be a positive number, got 0"),
         ({"exact": [7]}, r"exact names columns that X does not have: \[7\]"),
@@ -483,9 +483,10 @@ def test_bad_data_are_named(two_sites, change, message):
         CaliperMatcher().fit(**arguments)
 
 
-def test_att_needs_two_domains(sites):
-    with pytest.raises(ValueError, match="estimand='att' needs two domains, got 3"):
-        CaliperMatcher(estimand="att").fit(*sites)
+def test_att_needs_a_treatment(sites, two_sites):
+    for x, domain in (sites, two_sites):
+        with pytest.raises(ValueError, match=r"estimand='att' needs a treatment: name one of the groups \['a', 'b'"):
+            CaliperMatcher(estimand="att").fit(x, domain)
 
 
 def test_mahalanobis_names_constant_and_collinear_columns(two_sites):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -87,3 +88,19 @@ def test_a_label_that_all_samples_have_is_named(sample):
 def test_bad_temperature(sample, temperature):
     with pytest.raises(ValueError, match="temperature must be a positive number"):
         Propensity(temperature=temperature).fit(*sample)
+
+
+def test_the_propensity_of_a_treatment_is_that_of_maximum_likelihood(sample):
+    x, treated = sample
+    collinear = np.column_stack([x, x[:, 0] - 2 * x[:, 1], np.full(400, 3.0)])
+    expected = sm.Logit(treated, sm.add_constant(x)).fit(disp=False, tol=1e-12).predict()
+    for covariates in (x, collinear, 1000 * x + 5):
+        found = Propensity(treatment=True).fit(covariates, treated).scores(covariates)
+        np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+def test_separation_is_a_warning_with_advice():
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    with pytest.warns(SeparableDomainsWarning, match=r"of \d+ of 300 units without error .separation.*Leave out"):
+        scores = Propensity(treatment=True).fit(x, (x[:, 0] > 0).astype(int)).scores(x)
+    assert np.isfinite(scores).all()

@@ -18,13 +18,15 @@ from okapi.matching import CaliperMatcher, SeparableDomainsWarning
 from okapi.matching.diagnostics.tuning import SETTINGS, Tuning, pareto_front, settings_of, tune
 from okapi.report.matching_plots import pareto_plot
 
+pytestmark = pytest.mark.filterwarnings("ignore::okapi.matching.MatchingWarning")
+
 SMALL = {"fixed_caliper": [None, 0.8], "std_caliper": [None, 0.2], "temperature": [1.0, 1.7], "k": [1, 3]}
 
 
 def samples(n=160, d=3, domains=2, seed=0):
     rng = np.random.default_rng(seed)
     domain = np.arange(n) % domains
-    return rng.normal(size=(n, d)) + 0.4 * domain[:, None], domain
+    return rng.normal(size=(n, d)) + 0.4 * domain[:, None], domain + 1  # not 0 and 1, which are a treatment
 
 
 # The Pareto front
@@ -90,11 +92,12 @@ def test_combinations_that_say_the_same_are_run_once():
 def test_a_row_is_what_the_matcher_gives_with_its_settings(matcher):
     X, domain = samples()
     before = matcher.get_params(deep=False)
-    tuning = tune(X, domain, **SMALL, matcher=matcher)
+    treated = 2 if matcher.estimand else None
+    tuning = tune(X, domain, treated=treated, **SMALL, matcher=matcher)
     assert matcher.get_params(deep=False) == before
-    n_queries = len(X) if matcher.estimand == "both" else len(X) // 2
+    n_queries = len(X) if matcher.estimand is None else len(X) // 2
     for _, row in tuning.table.iterrows():
-        one = CaliperMatcher(**{**before, **settings_of(row)}).fit(X, domain)
+        one = CaliperMatcher(**{**before, **settings_of(row)}).fit(X, domain, treated=treated)
         matches = one.match()
         assert row.matched_queries == len(matches)
         assert row.retained == len(matches) / n_queries
@@ -109,7 +112,7 @@ def test_a_row_is_what_the_matcher_gives_with_its_settings(matcher):
 def test_given_propensities_and_sets_of_labels():
     X, domain = samples(domains=3)
     scores = np.random.default_rng(1).dirichlet(np.ones(3), len(X))
-    sets = np.eye(4, dtype=bool)[domain] | (np.arange(len(X)) % 5 == 0)[:, None] * np.eye(4, dtype=bool)[3]
+    sets = np.eye(4, dtype=bool)[domain - 1] | (np.arange(len(X)) % 5 == 0)[:, None] * np.eye(4, dtype=bool)[3]
     for labels, given_scores in ((domain, scores), (sets, None)):
         table = tune(X, labels, **SMALL, propensity_scores=given_scores).table
         for _, row in table.iterrows():
@@ -170,12 +173,19 @@ def test_the_best_comes_first(seed, domains):
     assert tuning.best == settings_of(tuning.table.iloc[0])
 
 
+_SCARCE = CaliperMatcher(replace=False)  # of 80 keys no query finds 60 that are free
+
+
 def test_nothing_matched_is_a_row_and_never_the_best():
     X, domain = samples()
-    table = tune(X, domain, fixed_caliper=[None, 0.5001], std_caliper=[None], temperature=[1.0], k=[1, 100]).table
+    table = tune(
+        X, domain, fixed_caliper=[None, 0.5001], std_caliper=[None], temperature=[1.0], k=[1, 60], matcher=_SCARCE
+    ).table
     check_order(table)
-    assert (table.retained == 0).sum() == 3  # nothing within 0.0001 of one half; no 100 keys in the other domain
-    nothing = tune(X, domain, fixed_caliper=[None], std_caliper=[None], temperature=[1.0], k=[100])
+    assert (
+        table.retained == 0
+    ).sum() == 3  # nothing within 0.0001 of one half; 60 keys of the other domain are in no one's reach
+    nothing = tune(X, domain, fixed_caliper=[None], std_caliper=[None], temperature=[1.0], k=[60], matcher=_SCARCE)
     assert nothing.table.retained.tolist() == [0]
     with pytest.raises(ValueError, match="no combination"):
         _ = nothing.best

@@ -110,7 +110,10 @@ def test_sizes_and_effect_are_matchits(lalonde: Lalonde) -> None:
     assert effective_sample_size(key_weight) == pytest.approx(theirs.ess_control, rel=1e-12)
     assert np.count_nonzero(key_weight) == theirs.n_control
 
-    found = effect(lalonde.treated.re78, matches=lalonde.matches, outcome_keys=lalonde.control.re78)
+    n = len(lalonde.treated)
+    key = torch.where(lalonde.matches.key >= 0, lalonde.matches.key + n, -1)
+    y = np.concatenate([lalonde.treated.re78, lalonde.control.re78])
+    found = effect(y, np.arange(len(y)) < n, Matches(lalonde.matches.query, key, lalonde.matches.distance))
     assert found.estimate == pytest.approx(theirs.wdiff_re78, rel=1e-9)
-    assert (found.n_queries, found.n_keys) == (theirs.n_treated, theirs.n_control)
+    assert (found.n_treated, found.n_controls) == (theirs.n_treated, theirs.n_control)
     assert ("unit" in found.clusters) == (theirs.ess_control < theirs.n_treated)

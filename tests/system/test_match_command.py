@@ -49,12 +49,12 @@ def test_csv_with_ids_exact_columns_and_a_target(tmp_path, capsys):
     words = "--id name --exact ward --k 3 --fixed-caliper 0.9 --std-caliper 0.5 --caliper-scale logit --temperature 1.2"
     words += " --estimand att --allow-fewer --target outcome --distance mahalanobis --caliper-sd all --one-way"
     files_ = [str(tmp_path / "t.csv"), "--out", str(tmp_path / "m.csv")]
-    assert main(["match", *files_, "--domain", "site", *words.split()]) == 0
+    assert main(["match", *files_, "--treatment", "site", "--treated", "south", *words.split()]) == 0
     out = capsys.readouterr().out
     matcher = CaliperMatcher(
         k=3, fixed_caliper=0.9, std_caliper=0.5, caliper_scale="logit", temperature=1.2, exact=["ward"],
         estimand="att", allow_fewer=True, distance="mahalanobis", caliper_sd="all", two_way=False,
-    ).fit(frame.set_index("name")[["age", "dose", "weight", "ward"]], frame.site)  # fmt: skip
+    ).fit(frame.set_index("name")[["age", "dose", "weight", "ward"]], frame.site, treated="south")  # fmt: skip
     expected = matcher.to_frame()
     written = pd.read_csv(tmp_path / "m.csv")
     assert list(written) == ["query", "rank", "key", "distance"]
@@ -133,7 +133,7 @@ def test_classes_and_probabilities_are_outcomes_too(tmp_path, capsys):
     [
         ("--prognostic-caliper 1", "prognostic.caliper needs columns of a prognostic score, got none for 1.0"),
         ("--prognostic-caliper -1 --prognostic age", "prognostic.caliper must be a number of at least 0, got -1"),
-        ("--prognostic age --columns age dose --prognostic-caliper 1", r"prognostic and columns both name \['age'\]"),
+        ("--prognostic age --columns age dose --prognostic-caliper 1", r"--columns names 'age', a prognostic score"),
         ("--prognostic height --prognostic-caliper 1", "t.csv has no column 'height'"),
         (
             "--columns dose --prognostic age ward --prognostic-caliper 1",
@@ -161,7 +161,7 @@ def test_parquet_with_lists_and_three_domains(tmp_path, capsys):
     pd.DataFrame({"e": list(X), "site": frame.site, "note": frame.name}).to_parquet(tmp_path / "t.parquet")
     words = ["--domain", "site", "--no-replace", "--order", "closest", "--out", str(tmp_path / "m.parquet")]
     assert main(["match", str(tmp_path / "t.parquet"), *words]) == 0
-    expected = CaliperMatcher(replace=False, order="closest").fit(X, frame.site).to_frame()
+    expected = CaliperMatcher(replace=False, order="closest", embeddings=True).fit(X, frame.site).to_frame()
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "m.parquet"), expected)
     assert "Columns left out: note" in capsys.readouterr().out
     assert files(tmp_path) == {"t.parquet", "m.parquet"}
@@ -228,6 +228,72 @@ def test_missing_images_are_a_note(tmp_path, capsys):
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert main(["match", str(tmp_path / "t.csv"), "--domain", "site", "--id", "name", "--image", "picture"]) == 0
     assert f"Note: 5 of 60 images are missing, the first is {tmp_path / '0.png'}" in capsys.readouterr().out
+
+
+# Effects
+
+
+def trial(n: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    arm = np.where(rng.random(n) < 0.4, "drug", "placebo")
+    frame = pd.DataFrame(rng.normal(size=(n, 2)) + 0.3 * (arm == "drug")[:, None], columns=["age", "dose"]).round(3)
+    frame = frame.assign(arm=arm, patient=np.arange(n) + 5000, zip=rng.choice(np.arange(10_000, 99_999), n))
+    return frame.assign(score=lambda x: (x.age + 847 * (x.arm == "drug") + rng.normal(size=n)).round(2))
+
+
+def test_the_effect_is_printed_first_and_is_treated_minus_control(tmp_path, capsys):
+    frame = trial()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["match", str(tmp_path / "t.csv"), "--treatment", "arm", "--effect", "score"]
+    for treated, sign in (("drug", 1), ("placebo", -1)):
+        assert main([*words, "--treated", treated, "--report", str(tmp_path / "m.html")]) == 0
+        out = capsys.readouterr().out
+        other = {"drug": "placebo", "placebo": "drug"}[treated]
+        found = CaliperMatcher().fit(frame[["age", "dose"]], frame.arm, treated=treated).effect(frame.score)
+        assert sign * found.estimate == pytest.approx(847, abs=1)
+        line = (
+            f"Effect, {treated} minus {other} (ATT, mean difference): {found.estimate:.4g}, standard error "
+            f"{found.standard_error:.4g}, 95 % interval {found.ci_low:.4g} to {found.ci_high:.4g}; "
+        )
+        assert out.startswith(
+            f"{line}{found.n_matched} of {found.n} treated matched\nMatching: the treated ({treated})"
+        )
+        assert "distance: propensity, the default here" in out.splitlines()[1]
+        assert "Left out as probably no covariates: 'patient' holds" in out
+        assert "'zip' holds" in out
+        assert "Covariates: age, dose\n" in out
+
+
+def test_missing_covariates_are_counted_and_dropped_or_imputed(tmp_path, capsys):
+    frame = trial().assign(sex=lambda x: np.where(x.patient % 3 == 0, "f", "m"))
+    frame.loc[:9, "age"], frame.loc[5:20, "sex"] = np.nan, np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["match", str(tmp_path / "t.csv"), "--treatment", "arm", "--treated", "drug", "--effect", "score"]
+    words += ["--columns", "age", "dose", "sex"]
+    assert main(words) == 2
+    assert "t.csv: row 1, column 'age' is missing" in capsys.readouterr().err
+    complete = frame[["age", "dose", "sex"]].notna().all(axis=1)
+    filled = frame[["age", "dose", "sex"]].assign(a=frame.age.isna() * 1.0, s=frame.sex.isna() * 1.0)
+    filled["age"], filled["sex"] = frame.age.fillna(frame.age.median()), frame.sex.fillna("m")
+    for missing, rows, X in (("drop", complete, frame[["age", "dose", "sex"]]), ("impute", complete | True, filled)):
+        assert main([*words, "--missing", missing]) == 0
+        out = capsys.readouterr().out
+        assert "Missing values: 10 in age, 16 in sex; " in out
+        assert ("21 rows of 300 left out." in out) == (missing == "drop")
+        found = CaliperMatcher().fit(X[rows], frame.arm[rows], treated="drug").effect(frame.score[rows])
+        assert f": {found.estimate:.4g}, standard error {found.standard_error:.4g}" in out.splitlines()[0]
+
+
+def test_a_matching_that_says_little_says_so(tmp_path, capsys):
+    frame = trial().assign(age=lambda x: x.age + 9 * (x.arm == "drug"))
+    frame.loc[frame.index[frame.arm == "placebo"][0], "age"] = 20
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["match", str(tmp_path / "t.csv"), "--treatment", "arm", "--treated", "drug", "--columns", "age"]
+    assert main([*words, "--distance", "scaled_euclidean"]) == 0
+    assert "serves most of the" in capsys.readouterr().out
+    few = [*words, "dose", "--distance", "mahalanobis", "--std-caliper", "0.0001"]
+    assert main(few) == 0
+    assert re.search(r"queries were matched|nothing was matched", capsys.readouterr().out, re.IGNORECASE)
 
 
 # The page
@@ -318,7 +384,19 @@ REJECTED = {
     "good.csv --domain site --distance euclid": "--distance must be one of .*'mahalanobis', .*, got 'euclid'",
     "good.csv --domain site --std-calliper 1": r"unknown option --std-calliper; did you mean --std-caliper\?",
     "good.csv --domain site --nonsense": r"unknown option --nonsense\. See okapi match --help",
-    "good.csv": "--domain is missing",
+    "good.csv": "--domain or treatment must be given, the column that says where a sample belongs; got neither",
+    "good.csv --domain site --treatment site": "--domain or treatment must be given, .*; got both",
+    "good.csv --treatment site": "treated must be named: which of 'north', 'south' of 'site' is it",
+    "good.csv --treatment site --treated east": "treated must be one of 'north', 'south' of 'site', got 'east'",
+    "one.csv --treatment site --treated north": r"one\.csv: every row of 'site' is 'north'",
+    "good.csv --domain site --treated north": "--treated needs treatment",
+    "good.csv --domain site --effect age": "--effect needs treatment",
+    "good.csv --treatment site --treated north --effect age --columns age dose": "--columns names 'age'.* no covariate",
+    "good.csv --treatment site --treated north --effect age --prognostic age": "--prognostic names 'age', the outcome",
+    "good.csv --treatment site --treated north --effect heightt": "has no column 'heightt'",
+    "good.csv --treatment site --treated north --effect name": "column 'name', outcome must be numbers, or yes and no",
+    "good.csv --domain site --k 100000": "--k must be at most 20, the number of samples that a query may be matched to",
+    "nan.parquet --domain site --missing mean": "--missing must be one of 'error', 'drop', 'impute', got 'mean'",
     "flat.csv --domain site --columns age same --distance mahalanobis": "'same' is constant",
     "flat.csv --domain site --columns age twice --distance mahalanobis": "linearly independent",
     "larger.npz --domain site": r"larger\.npz needs about 1200.0 GB of memory to be matched, .* GB are available",
@@ -326,7 +404,7 @@ REJECTED = {
     "huge.npz --domain sitee": r"huge\.npz has no column 'sitee'",
     "huge.npz --domain site --fixed-caliper 2": "--fixed-caliper",
     "huge.npz --domain site --centre --distance mahalanobis": r"--centre needs one of the distances \('euclidean', ",
-    "huge.npz --domain site --estimand att": r"--estimand.* needs two domains, .*huge\.npz has 3",
+    "huge.npz --domain site --estimand att": "--estimand='att' needs treatment in place of domain",
 }
 
 
@@ -399,13 +477,28 @@ def test_tune_prints_the_table_and_a_command_that_works(tmp_path, capsys):
     frame.to_csv(tmp_path / "t.csv", index=False)
     grid = {"fixed_caliper": [None, 0.9], "std_caliper": [None, 0.2], "temperature": [1.0], "k": [1, 2]}
     options = ["--fixed-caliper", "none", "0.9", "--std-caliper", "none", "0.2", "--temperature", "1", "--k", "1", "2"]
-    shared = ["--domain", "site", "--id", "name", "--columns", "age", "dose", "--estimand", "atc", "--no-replace"]
+    shared = [
+        "--treatment",
+        "site",
+        "--treated",
+        "south",
+        "--id",
+        "name",
+        "--columns",
+        "age",
+        "dose",
+        "--estimand",
+        "atc",
+        "--no-replace",
+    ]
     shared += ["--exact", "ward", "--propensity", "p", "--centre"]
     written = ["--out", str(tmp_path / "g.csv"), "--report", str(tmp_path / "g.html")]
     assert main(["tune", str(tmp_path / "t.csv"), *shared, *options, *written]) == 0
     out = capsys.readouterr().out
     matcher = CaliperMatcher(estimand="atc", replace=False, exact=["ward"], centre=True)
-    tuning = tune(frame[["age", "dose", "ward"]], frame.site, **grid, matcher=matcher, propensity_scores=frame.p)
+    tuning = tune(
+        frame[["age", "dose", "ward"]], frame.site, treated="south", **grid, matcher=matcher, propensity_scores=frame.p
+    )
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "g.csv"), tuning.table)
     rows = re.findall(r"^(\*| ) +(?:none|0\.9) .*(?:%|–)$", out, re.MULTILINE)
     assert [mark == "*" for mark in rows] == tuning.table.pareto.tolist()

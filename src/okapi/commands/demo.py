@@ -56,10 +56,13 @@ def match_sites(out: Path) -> None:
     """Match digits across four sites with several calipers, print how good the pairs are and write them."""
     sites = load_four_sites()
     with working("Matching digits across four sites") as now:
-        compared = {name: match_table(_table(sites), CaliperMatcher(**given)) for name, given in CALIPERS.items()}
+        compared = {
+            name: match_table(_table(sites), CaliperMatcher(**given, embeddings=True))
+            for name, given in CALIPERS.items()
+        }
         now("Writing images")
         images = sites.write_images(out / "images")
-        matching = match_table(_table(sites, images), CaliperMatcher(**list(CALIPERS.values())[-1]))
+        matching = match_table(_table(sites, images), CaliperMatcher(**list(CALIPERS.values())[-1], embeddings=True))
         now("Making the report")
         page = matching_report(matching, title="Digits matched across four sites")
     write_frame(matching.pairs().drop(columns=["query_image", "key_image"]), out / "matches.csv")

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,24 +15,39 @@ from rich.text import Text
 from okapi.console import print_files, print_notes, stdout, working
 from okapi.data import Table, TableError, check_output, read_table
 from okapi.data.io import check_memory, write_files
-from okapi.matching import CaliperMatcher, SeparableDomainsWarning
-from okapi.messages import as_options
+from okapi.matching import CaliperMatcher, MatchingWarning
+from okapi.matching.diagnostics.effect import check_outcome
+from okapi.messages import as_options, listed
 from okapi.numbers import plural
-from okapi.report.matching import Matching, balance_tables, matching_report, precision_table, removed_table, summary
+from okapi.report.matching import (
+    Matching,
+    balance_tables,
+    effect_lines,
+    matched_by,
+    matching_report,
+    precision_table,
+    removed_table,
+    summary,
+)
 from okapi.table import spreadsheet_safe
 
 MOST_DIRECTIONS, MOST_COVARIATES, MOST_NAMES = 10, 8, 12  # printed
 MOST_CLASSES = 20  # whole numbers with more values than this are quantities, not classes
+_COLUMNS = ("domain", "id", "image", "target", "exact", "columns", "propensity", "separator")
+_ROLES = ("treatment", "treated", "effect", "prognostic", "missing")
+
+
+class Samples(NamedTuple):
+    """What is matched: a table, who is treated, prognostic scores, and what to know about them."""
+
+    table: Table
+    treated: Any
+    prognosis: NDArray[Any] | None
+    notes: list[str]
 
 
 def match(
-    file: Path,
-    *,
-    out: Path | None = None,
-    report: Path | None = None,
-    safe_csv: bool = False,
-    prognostic: Sequence[str] = (),
-    **settings: Any,
+    file: Path, *, out: Path | None = None, report: Path | None = None, safe_csv: bool = False, **settings: Any
 ) -> None:
     """Match the samples of a table, print what came out, and write matches and report.
 
@@ -45,22 +60,22 @@ def match(
         Files for the matches and the report.
     safe_csv : bool, default False
         Whether no text in a CSV file may begin as a formula.
-    prognostic : sequence of str
-        Columns that the prognostic caliper compares.
     **settings
-        Columns, as `okapi.data.read_table` takes them, and settings of `CaliperMatcher`.
+        Columns, as `okapi.data.read_table` takes them; ``treatment`` and ``treated`` in place of ``domain``;
+        ``effect``, the outcome; ``prognostic``, columns that the prognostic caliper compares; ``missing``; settings
+        of `CaliperMatcher`.
     """
-    if prognostic and settings["prognostic_caliper"] is None:
+    if settings["prognostic"] and settings["prognostic_caliper"] is None:
         settings["prognostic_caliper"] = "auto"
     matcher, columns = matcher_and_columns(settings)
     check_paths(file, out, report)
     matcher.check_settings()
-    check_prognosis(matcher.prognostic_caliper, prognostic, columns)
+    check_prognostic(matcher.prognostic_caliper, columns)
     with working(f"Reading {file}") as now:
-        table, prognosis = read_samples(file, matcher, prognostic, columns, report=report is not None)
-        now(f"Matching {len(table):,} samples")
-        matching = match_table(table, matcher, prognosis)
-        matching = replace(matching, notes=[*matching.notes, *_missing_images(table)])
+        samples = read_samples(file, matcher, columns, report=report is not None)
+        now(f"Matching {len(samples.table):,} samples")
+        matching = match_table(samples.table, matcher, samples.treated, samples.prognosis)
+        matching = replace(matching, notes=[*samples.notes, *matching.notes, *_missing_images(samples.table)])
         if report is not None:
             now("Making the report")
             html = matching_report(matching, title=f"Matches of {file.name}")
@@ -72,12 +87,20 @@ def match(
 
 
 def matcher_and_columns(settings: dict[str, Any]) -> tuple[CaliperMatcher, dict[str, Any]]:
-    """Return the matcher, and the columns as `read_table` takes them."""
+    """Return the matcher, and the roles of columns."""
     settings = dict(settings)
-    names = ("domain", "id", "image", "target", "exact", "columns", "propensity", "separator")
-    columns: dict[str, Any] = {name: settings.pop(name) or None for name in names}
-    columns["exact"] = columns["exact"] or ()
-    return CaliperMatcher(**settings, exact=list(columns["exact"]) or None), columns
+    columns: dict[str, Any] = {name: settings.pop(name) or None for name in (*_COLUMNS, *_ROLES)}
+    columns |= {name: list(dict.fromkeys(columns[name] or ())) for name in ("exact", "prognostic")}
+    if (columns["domain"] is None) == (columns["treatment"] is None):
+        got = "neither" if columns["domain"] is None else "both"
+        raise ValueError(f"domain or treatment must be given, the column that says where a sample belongs; got {got}")
+    if columns["treatment"] is None:
+        if unfit := [name for name in ("treated", "effect") if columns[name] is not None]:
+            raise ValueError(f"{unfit[0]} needs treatment, the column that says who was treated; got a domain")
+        if settings["estimand"] not in (None, "both"):
+            raise ValueError(f"estimand={settings['estimand']!r} needs treatment in place of domain")
+        settings["estimand"] = "both"
+    return CaliperMatcher(**settings, exact=columns["exact"] or None), columns
 
 
 def check_paths(file: Path, out: Path | None, report: Path | None) -> None:
@@ -88,48 +111,95 @@ def check_paths(file: Path, out: Path | None, report: Path | None) -> None:
         check_output(report, [".html", ".htm"])
 
 
-def check_prognosis(caliper: float | str | None, prognostic: Sequence[str], columns: dict[str, Any]) -> None:
-    """Reject a prognostic score without a caliper, a caliper without one, and one that is a covariate."""
+def check_prognostic(caliper: float | str | None, columns: dict[str, Any]) -> None:
+    """Reject a prognostic score without a caliper, a caliper without one, and one that has another role."""
+    prognostic = columns["prognostic"]
     if prognostic and caliper is None:
-        raise ValueError(
-            f"prognostic_caliper must be given with a prognostic score, got none for {', '.join(prognostic)}"
-        )
+        raise ValueError(f"prognostic_caliper must be given with a prognostic score, got none for {listed(prognostic)}")
     if not prognostic and caliper is not None:
         raise ValueError(f"prognostic_caliper needs columns of a prognostic score, got none for {caliper}")
-    if both := set(prognostic) & set(columns["columns"] or ()):
-        raise ValueError(f"prognostic and columns both name {sorted(both)}: a prognostic score is no covariate")
+    for role in ("columns", "exact"):
+        if both := sorted({*prognostic, columns["effect"]} & set(columns[role] or ())):
+            raise ValueError(f"{role} names {listed(both)}, a prognostic score or the outcome, which is no covariate")
+    if columns["effect"] in prognostic and columns["effect"] is not None:
+        raise ValueError(
+            f"prognostic names {columns['effect']!r}, the outcome of effect: pairs chosen by it hide the effect; a "
+            "prognostic score is predicted from what was known before the treatment"
+        )
 
 
-def read_samples(
-    file: Path, matcher: CaliperMatcher, prognostic: Sequence[str], columns: dict[str, Any], *, report: bool = False
-) -> tuple[Table, NDArray[Any] | None]:
-    """Read a table and the prognostic scores of its samples, checked against the matcher and memory."""
-    exact, prognostic = list(columns["exact"]), list(dict.fromkeys(prognostic))
-    if columns["domain"] in exact:
-        domain = columns["domain"]
-        raise ValueError(f"exact names the domain, {domain!r}: pairs are between domains, so none would agree")
-    both = [*exact, *(name for name in prognostic if name not in exact)]
-    table = read_table(file, **{**columns, "exact": both})
-    prognosis = None
-    if prognostic and table.exact is not None:
-        prognosis = _prognosis(file, table.exact[prognostic])
-        table = replace(table, exact=table.exact[exact] if exact else None)
+def read_samples(file: Path, matcher: CaliperMatcher, columns: dict[str, Any], *, report: bool = False) -> Samples:
+    """Read a table and the roles of its columns, checked against the matcher and memory."""
+    group = columns["treatment"] or columns["domain"]
+    exact, prognostic = columns["exact"], columns["prognostic"]
+    if group in exact:
+        raise ValueError(f"exact names the domain, {group!r}: pairs are between domains, so none would agree")
+    read = {name: columns[name] for name in _COLUMNS} | {"domain": group, "outcome": columns["effect"]}
+    read["exact"] = [*exact, *(name for name in prognostic if name not in exact)]
+    table = read_table(file, **read, missing=columns["missing"] or "error")
+    treated = None if columns["treatment"] is None else treated_group(table, group, columns["treated"])
+    if table.outcome is not None:
+        try:
+            table = replace(table, outcome=check_outcome(table.outcome))
+        except ValueError as error:
+            raise TableError(f"{file}: column {columns['effect']!r}, {error}") from None
+    prognosis, given = None, table.exact
+    if prognostic and given is not None:
+        prognosis = _prognosis(file, given[prognostic])
+        table = replace(table, exact=given[exact] if exact else None)
     if repeated := set(table.names) & set(matcher.exact or ()):
         raise ValueError(f"exact and columns both name {sorted(repeated)}: a column is matched exactly or by distance")
-    n_domains = len(pd.unique(table.domain))
-    if matcher.estimand != "both" and n_domains != 2:
-        raise ValueError(f"estimand={matcher.estimand!r} needs two domains, {file} has {n_domains}")
     if table.target is not None and is_quantity(table.target):
         infinite = np.isinf(table.target.astype(np.float64))
         if infinite.any():
             raise TableError(f"{file}: row {int(infinite.argmax()) + 1}, the target is not a finite number")
-    _check_memory(table, matcher, report)
+    _check_memory(table, matcher, columns["treatment"] is not None, report)
     table.check_finite()
-    return table, prognosis
+    return Samples(table, treated, prognosis, _notes_of(table, columns))
+
+
+def treated_group(table: Table, column: str, named: str | None) -> Any:
+    """Return which of the two groups of a treatment is the treated one; reads True and False in text."""
+    groups = pd.unique(table.domain).tolist()
+    if len(groups) != 2:
+        raise TableError(
+            f"{table.path}: the treatment {column!r} has {len(groups)} groups, {listed(map(str, groups))}; two are "
+            "wanted: leave out the rows of others, or match all groups by --domain"
+        )
+    if named is not None:
+        found = [group for group in groups if str(group) == named or (_is_number(group) and str(float(group)) == named)]
+        if not found:
+            raise TableError(
+                f"{table.path}: treated must be one of {listed(map(str, groups))} of {column!r}, got {named!r}"
+            )
+        return found[0]
+    words = {str(group).lower(): group for group in groups}
+    for treated, control in (("1", "0"), ("1.0", "0.0"), ("true", "false")):
+        if set(words) == {treated, control}:
+            return words[treated]
+    raise TableError(f"{table.path}: treated must be named: which of {listed(map(str, groups))} of {column!r} is it?")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number)
+
+
+def _notes_of(table: Table, columns: dict[str, Any]) -> list[str]:
+    """Return what was left out as suspicious, and what was missing."""
+    notes = []
+    if table.suspicious and columns["columns"] is None:
+        why = "; ".join(f"{name!r} {reason}" for name, reason in table.suspicious.items())
+        notes.append(f"Left out as probably no covariates: {why}. To keep some, name the covariates by --columns.")
+    if table.missing:
+        of_columns = ", ".join(f"{number:,} in {name}" for name, number in table.missing.items())
+        imputed = "imputed by the median or the most frequent category, with an indicator of each column"
+        left_out = f"{plural(table.dropped, 'row')} of {len(table) + table.dropped:,} left out"
+        notes.append(f"Missing values: {of_columns}; {left_out if table.dropped else imputed}.")
+    return notes
 
 
 def _prognosis(file: Path, given: pd.DataFrame) -> NDArray[Any]:
-    """Return prognostic scores as `CaliperMatcher.fit` takes it: classes, a quantity, or several numbers."""
+    """Return prognostic scores as `CaliperMatcher.fit` takes them: classes, a quantity, or several numbers."""
     numbers = given.apply(pd.to_numeric, errors="coerce")
     wrong = numbers.isna().to_numpy()
     if given.shape[1] == 1:
@@ -143,33 +213,40 @@ def _prognosis(file: Path, given: pd.DataFrame) -> NDArray[Any]:
     return np.asarray(numbers, dtype=np.float64)
 
 
-def _check_memory(table: Table, matcher: CaliperMatcher, report: bool) -> None:
+def _check_memory(table: Table, matcher: CaliperMatcher, treatment: bool, report: bool) -> None:
     """Reject a table of which matching would make copies that do not fit into memory.
 
     Counts what is made for certain, so that nothing is rejected that would fit: for the propensities a scaled copy;
     then the vectors of the distance, and of them the sorted queries and keys of the search, at least 2 bytes a value.
     """
     size, width = table.X.size, 8 if isinstance(table.X, pd.DataFrame) else table.X.dtype.itemsize
-    estimated = table.propensity is None and (report or matcher.needs_propensity())
-    vectors = {"cosine": width, "mahalanobis": 8, "scaled_euclidean": 8}.get(matcher.distance, width * matcher.centre)
-    sides = 2 if matcher.estimand == "both" else 1
-    searched = 0 if matcher.distance == "propensity" or matcher.fixed_caliper is not None else 2 * sides
+    euclidean = table.embeddings or matcher.embeddings or matcher.centre
+    distance = matcher.distance or ("propensity" if treatment else "euclidean" if euclidean else "mahalanobis")
+    estimated = table.propensity is None and (report or matcher.needs_propensity() or distance == "propensity")
+    vectors = {"euclidean": width * matcher.centre, "cosine": width, "propensity": 0}.get(distance, 8)
+    sides = 2 if matcher.estimand in ("both", "ate") else 1
+    searched = 0 if distance == "propensity" or matcher.fixed_caliper is not None else 2 * sides
     advice = "choose fewer columns or rows, or store float32" + (", or give known propensities" if estimated else "")
     check_memory(table.path, size * max(width * estimated, vectors + searched), " to be matched", advice)
 
 
-def match_table(table: Table, matcher: CaliperMatcher, prognosis: NDArray[Any] | None = None) -> Matching:
+def match_table(
+    table: Table, matcher: CaliperMatcher, treated: Any = None, prognosis: NDArray[Any] | None = None
+) -> Matching:
     """Fit the matcher to the table and match; what it warns of becomes notes."""
+    if table.embeddings and matcher.distance is None:
+        matcher.set_params(embeddings=True)
+    scores = {"propensity_scores": table.propensity, "prognosis": prognosis}
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SeparableDomainsWarning)
-        matcher.fit(covariates_of(table), table.domain, propensity_scores=table.propensity, prognosis=prognosis)
-    matches = matcher.match()
+        warnings.simplefilter("always", MatchingWarning)
+        matcher.fit(covariates_of(table), table.domain, treated=treated, **scores)
+        matches = matcher.match()
+        matching = Matching(table, matcher, matches, table.target is not None and is_quantity(table.target))
+        _ = matching.balance, matching.effect
     notes = notes_of(caught)
     if matcher.centre:
         notes.append("Vectors were centred by the mean of their domain before the distance; balance is of the columns.")
-    if not len(matches):
-        notes.append("Nothing was matched: no query has as many admissible keys as k asks for.")
-    return Matching(table, matcher, matches, table.target is not None and is_quantity(table.target), notes)
+    return replace(matching, notes=notes)
 
 
 def covariates_of(table: Table) -> pd.DataFrame:
@@ -192,7 +269,7 @@ def is_quantity(target: NDArray[Any]) -> bool:
 def notes_of(caught: Sequence[warnings.WarningMessage]) -> list[str]:
     """Return warnings as sentences."""
     lines = [str(warning.message).splitlines()[0].rstrip(".") for warning in caught]
-    return [f"{line[:1].upper()}{line[1:]}." for line in lines]
+    return [f"{line[:1].upper()}{line[1:]}." for line in dict.fromkeys(lines)]
 
 
 def _missing_images(table: Table) -> list[str]:
@@ -202,7 +279,10 @@ def _missing_images(table: Table) -> list[str]:
 
 
 def print_matching(console: Console, matching: Matching) -> None:
-    """Print what was read, what each rule left, and how well the domains are balanced."""
+    """Print the effect, what was read, what each rule left, and how well the domains are balanced."""
+    for line in effect_lines(matching):
+        console.print(Text(line), soft_wrap=not console.is_terminal)
+    console.print(Text(matched_by(matching)), soft_wrap=not console.is_terminal)
     print_samples(console, matching.table, matching.notes)
     removed_table(matching).print(console)
     domains, covariates = balance_tables(matching)
@@ -224,9 +304,7 @@ def print_samples(console: Console, table: Table, notes: Sequence[str]) -> None:
     lists = {
         "Domains": [f"{name} ({number:,})" for name, number in domains.items()],
         "Covariates": table.names,
-        "Columns left out": [
-            f"{name} ({table.suspicious[name]})" if name in table.suspicious else name for name in table.left_out
-        ],
+        "Columns left out": table.left_out,
     }
     for label, names in lists.items():
         more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""

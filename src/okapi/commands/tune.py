@@ -2,7 +2,6 @@
 
 import shlex
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from okapi.commands.match import (
     check_paths,
-    check_prognosis,
+    check_prognostic,
     covariates_of,
     matcher_and_columns,
     notes_of,
@@ -20,7 +19,7 @@ from okapi.commands.match import (
 )
 from okapi.console import print_files, stderr, stdout, working
 from okapi.data.io import write_files
-from okapi.matching import CaliperMatcher, SeparableDomainsWarning
+from okapi.matching import CaliperMatcher, MatchingWarning
 from okapi.matching import tune as search
 from okapi.matching.diagnostics.tuning import Tuning, check_grid
 from okapi.report.matching import report_settings
@@ -28,7 +27,13 @@ from okapi.report.tuning import setting_text, tuning_report, tuning_table
 
 GRID = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "prognostic_caliper")
 MOST_ROWS = 20  # printed; the file has them all
-_FLAGS = {"two_way": "--one-way", "replace": "--no-replace", "allow_fewer": "--allow-fewer", "centre": "--centre"}
+_FLAGS = {
+    "two_way": "--one-way",
+    "replace": "--no-replace",
+    "allow_fewer": "--allow-fewer",
+    "centre": "--centre",
+    "embeddings": "--embeddings",
+}
 
 
 def tune(
@@ -37,7 +42,6 @@ def tune(
     jobs: int = 1,
     out: Path | None = None,
     report: Path | None = None,
-    prognostic: Sequence[str] = (),
     **settings: Any,
 ) -> None:
     """Match a table with every combination of settings, compare them, and print a command line with the best.
@@ -49,11 +53,8 @@ def tune(
         Worker processes.
     out, report : Path, optional
         Files for the table of combinations and the report.
-    prognostic : sequence of str
-        Columns that the prognostic calipers compare.
     **settings
-        Of those in ``GRID`` the values to try; columns, as `okapi.data.read_table` takes them; other settings of
-        `CaliperMatcher`.
+        Of those in ``GRID`` the values to try; the others as `okapi.commands.match.match` takes them.
     """
     grid = {name: settings.pop(name) for name in GRID}
     matcher, columns = matcher_and_columns(settings)
@@ -61,25 +62,30 @@ def tune(
     check_grid(grid)
     matcher.check_settings()
     tried = [caliper for caliper in grid["prognostic_caliper"] if caliper is not None]
-    check_prognosis(next(iter(tried), None), prognostic, columns)
+    check_prognostic(next(iter(tried), None), columns)
     with working(f"Reading {file}"):
-        table, prognosis = read_samples(file, matcher, prognostic, columns)
+        samples = read_samples(file, matcher, columns)
+        table = samples.table
+    if table.embeddings and matcher.distance is None:
+        matcher.set_params(embeddings=True)
     with warnings.catch_warnings(record=True) as caught, _bar() as bar:
-        warnings.simplefilter("always", SeparableDomainsWarning)
+        warnings.simplefilter("always", MatchingWarning)
         task = bar.add_task("Estimating propensities", total=None)
         tuning = search(
             covariates_of(table),
             table.domain,
+            treated=samples.treated,
             **grid,
             matcher=matcher,
             propensity_scores=table.propensity,
-            prognosis=prognosis,
+            prognosis=samples.prognosis,
             n_jobs=jobs,
             progress=lambda done, total: bar.update(task, description="Matching", completed=done, total=total),
         )
-    notes = notes_of(caught)
-    named = {"prognostic": list(prognostic)} if tuning.table.prognostic_caliper.notna().iloc[0] else {}
-    command = match_command(file, matcher, tuning, **columns, **named)
+    notes = [*samples.notes, *notes_of(caught)]
+    if tuning.table.prognostic_caliper.isna().iloc[0]:
+        columns["prognostic"] = []
+    command = match_command(file, matcher, tuning, **columns)
     files: dict[Path, Any] = {} if out is None else {out: tuning.table}
     if report is not None:
         files[report] = tuning_report(
@@ -112,6 +118,7 @@ def match_command(file: Path, matcher: CaliperMatcher, tuning: Tuning, **columns
         return None
     usual = CaliperMatcher().get_params(deep=False)
     chosen = {**matcher.get_params(deep=False), **tuning.best}
+    usual["estimand"] = "both"  # which a domain has in any case
     chosen = {name: value for name, value in chosen.items() if value is not None and value != usual[name]}
     words = ["okapi", "match", str(file)]
     for name, value in {**chosen, **columns}.items():

@@ -49,8 +49,8 @@ class Table:
     propensity : array of shape (n,) or (n, S), optional
     exact : DataFrame of n rows, optional
         Columns on which the samples of a pair must agree.
-    target : array of shape (n,), optional
-        Outcome of each sample; NaN or None where it is missing.
+    target, outcome : array of shape (n,), optional
+        What pairs are compared on, and what an effect is estimated on; NaN or None where it is missing.
     path : Path
         The file.
     left_out : tuple of str
@@ -61,6 +61,8 @@ class Table:
         How many rows of the file miss a covariate, where any does.
     dropped : int
         Rows of the file that were left out because they miss one.
+    embeddings : bool
+        Whether the covariates are one column of lists.
     """
 
     X: NDArray[np.floating[Any]] | pd.DataFrame
@@ -76,6 +78,8 @@ class Table:
     suspicious: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
     dropped: int = 0
+    outcome: NDArray[Any] | None = None
+    embeddings: bool = False
 
     def __len__(self) -> int:
         return len(self.domain)
@@ -96,6 +100,7 @@ def read_table(
     propensity: str | Sequence[str] | None = None,
     exact: Sequence[str] = (),
     target: str | None = None,
+    outcome: str | None = None,
     missing: Missing = "error",
     separator: str | None = None,
 ) -> Table:
@@ -123,8 +128,8 @@ def read_table(
         Column(s) with known propensities.
     exact : sequence of str, optional
         Columns on which the samples of a pair must agree.
-    target : str, optional
-        Column with the outcome, which is no covariate.
+    target, outcome : str, optional
+        Columns that are no covariates: what pairs are compared on, and what an effect is estimated on.
     missing : {"error", "drop", "impute"}
         What becomes of rows that miss a covariate: an error names the first; "drop" leaves them out; "impute" fills in
         the median or the most frequent category, and adds a covariate of 0 and 1 that says so.
@@ -138,10 +143,11 @@ def read_table(
     """
     file = open_table(path, separator)
     scores = [propensity] if isinstance(propensity, str) else list(propensity or ())
-    never = [name for name in (domain, id, image, target) if name is not None]
+    never = [name for name in (domain, id, image, target, outcome) if name is not None]
     check_names(file.path, file.columns, [*never, *scores, *exact])
     if clash := set(never) & set(columns or ()):
-        raise TableError(f"{file.path}: {listed(clash)} cannot be both a covariate and the domain, id, image or target")
+        roles = "the domain, id, image, target or outcome"
+        raise TableError(f"{file.path}: {listed(clash)} cannot be both a covariate and {roles}")
     taken = {*never, *scores, *exact}
     labels = file.labels(list(dict.fromkeys([*never, *exact])))
     _check_labels(file, labels, domain, id, exact)
@@ -179,6 +185,8 @@ def read_table(
         suspicious=suspicious,
         missing=gaps,
         dropped=len(cells.rows) - len(rows),
+        outcome=_outcome(labels[outcome]) if outcome else None,
+        embeddings=list(cells.kinds.values()) == ["matrix"],
     )
 
 

@@ -9,7 +9,7 @@ from okapi.matching.diagnostics.tuning import Tuning, tune
 from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
 from okapi.matching.matcher import CaliperMatcher
 from okapi.matching.matches import Matches
-from okapi.matching.propensity import Propensity, SeparableDomainsWarning
+from okapi.matching.propensity import MatchingWarning, Propensity, SeparableDomainsWarning
 from okapi.matching.suspicious import suspicious_columns
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Effect",
     "MatchPrecision",
     "Matches",
+    "MatchingWarning",
     "Propensity",
     "SeparableDomainsWarning",
     "Tuning",

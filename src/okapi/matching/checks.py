@@ -59,7 +59,7 @@ def check_count(k: Any, n: int) -> Tensor:
     return count.long()
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
     """Reject anything but one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {choices}, got {value!r}")

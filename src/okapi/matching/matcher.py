@@ -1,5 +1,6 @@
 """CaliperMatcher: matching across domains in scikit-learn's manner."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,34 +14,36 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
 from okapi.matching.caliper_nn import caliper_nn, check_choosing
-from okapi.matching.calipers import Calipers, on_scale
+from okapi.matching.calipers import DEVIATIONS, Calipers, on_scale
 from okapi.matching.centring import centred_by, domain_means
 from okapi.matching.checks import as_array, check_choice, check_flag, check_propensity, to_tensor
 from okapi.matching.covariates import DISTANCES, Covariates, Metric
 from okapi.matching.diagnostics.attrition import removed
-from okapi.matching.diagnostics.balance import Balance, Denominator, balance
+from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT, Balance, Denominator, balance
 from okapi.matching.diagnostics.effect import Effect, effect
 from okapi.matching.diagnostics.precision import MatchPrecision, TargetKind, match_precision
 from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
 from okapi.matching.matches import Matches
 from okapi.matching.prognosis_encoder import PrognosisEncoder
-from okapi.matching.propensity import Propensity, at_temperature, check_classifier, check_temperature
+from okapi.matching.propensity import MatchingWarning, Propensity, at_temperature, check_classifier, check_temperature
 from okapi.matching.samples import (
     NewMatches,
     Samples,
     check_covariates,
-    distinct_domains,
     domain_codes,
+    domains_of,
     ids_of,
     sides_of,
 )
 
 Array = NDArray[Any]
 
-ESTIMANDS = {"both": None, "att": (1, 0), "atc": (0, 1)}
+FEW_MATCHED = 0.1  # share of the queries below which a matching warns
+LEAST_SHARED = 10  # queries from which on a key that serves most of them is a warning
+ESTIMANDS: dict[str, tuple[int, int] | None] = {"both": None, "att": (1, 0), "atc": (0, 1), "ate": None}
 CENTRED_DISTANCES = ("euclidean", "cosine")
 _OF_CALIPER_NN = (
-    *("k", "fixed_caliper", "std_caliper", "caliper_scale", "caliper_sd", "two_way", "prognostic_caliper", "direction"),
+    *("k", "fixed_caliper", "std_caliper", "caliper_scale", "two_way", "prognostic_caliper", "direction"),
     *("replace", "allow_fewer"),
 )
 
@@ -48,32 +51,46 @@ _OF_CALIPER_NN = (
 class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     """Match samples to their nearest neighbours in other domains, inside calipers on propensity and prognostic scores.
 
+    Two domains that are called 0 and 1, or False and True, or of which `fit` names one as treated, are a control and a
+    treated group: the effect of the treatment can be estimated. Other domains are groups to be compared.
+
     Parameters
     ----------
     k : int, default=1
         Keys per query.
-    fixed_caliper, std_caliper, caliper_scale, caliper_sd, two_way, prognostic_caliper, replace, order, allow_fewer
-        As in `caliper_nn`. ``caliper_sd="all"`` is the deviation of all samples fitted; propensities are in use where a
-        caliper, the distance or the order needs them.
+    fixed_caliper, std_caliper, caliper_scale, two_way, prognostic_caliper, replace, order, allow_fewer
+        As in `caliper_nn`. Propensities are in use where a caliper, the distance or the order needs them.
+    caliper_sd : {"pooled", "all"}, optional
+        As in `caliper_nn`, where "all" is the deviation of all samples fitted: the default for a treatment, as in
+        MatchIt; otherwise "pooled".
     temperature : float > 0, default=1.0
         Divides the logits of the propensities.
     propensity : scikit-learn classifier, optional
-        Estimates the propensities; by default logistic regression with inverse-frequency weights, see `Propensity`.
-    distance : {"euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensity"}, default="euclidean"
+        Estimates the propensities; by default logistic regression: of a treatment by maximum likelihood, of domains
+        with inverse-frequency weights, see `Propensity`.
+    distance : {"euclidean", "cosine", "mahalanobis", "scaled_euclidean", "propensity"}, optional
+        By default "propensity" for a treatment and "mahalanobis" for domains, but "euclidean" with ``centre`` and for
+        ``embeddings``, which a single column of lists is.
+    embeddings : bool, default=False
+        Whether the columns are an embedding, of one unit, and not covariates of different units.
     centre : bool, default=False
         Whether vectors are centred by the mean of their domain and scaled to unit length before the distance, euclidean
         or cosine, is taken: for embeddings, see `centred`. New samples are centred by the means of the samples fitted.
         Balance is that of the covariates as they are.
     exact : list of column names or numbers, optional
         Columns of X that must be equal within a pair. They are no covariates: no distance, propensity or balance.
-    estimand : {"both", "att", "atc"}, default="both"
-        "att": queries are the samples of the second of two domains (the treated), keys those of the first; "atc" the
-        reverse; "both": every domain is matched to all others.
+    estimand : {"att", "atc", "ate", "both"}, optional
+        Of a treatment: "att", the default, matches the treated to controls, "atc" controls to the treated, "ate" each
+        to the other. "both", the only one for other domains, matches every domain to all others.
 
     Attributes
     ----------
     domains_ : array of shape (S,)
-        The domains, in order of their numbers.
+        The domains, in order of their numbers; of a treatment, control and treated.
+    treatment_ : bool
+        Whether the domains are a control and a treated group.
+    distance_, caliper_sd_, estimand_ : str
+        The settings in force.
     domain_ : array of shape (n,) or (n, S)
         The number, or set of labels, of each sample fitted.
     covariates_ : array of shape (n, p)
@@ -111,16 +128,17 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         fixed_caliper: float | None = None,
         std_caliper: float | None = None,
         caliper_scale: str = "probability",
-        caliper_sd: str = "pooled",
+        caliper_sd: str | None = None,
         two_way: bool = True,
         temperature: float = 1.0,
         propensity: Any = None,
-        distance: str = "euclidean",
+        distance: str | None = None,
+        embeddings: bool = False,
         centre: bool = False,
         replace: bool = True,
         order: str | None = None,
         exact: Sequence[Any] | None = None,
-        estimand: str = "both",
+        estimand: str | None = None,
         allow_fewer: bool = False,
         prognostic_caliper: float | Literal["auto"] | None = None,
     ) -> None:
@@ -133,6 +151,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self.temperature = temperature
         self.propensity = propensity
         self.distance = distance
+        self.embeddings = embeddings
         self.centre = centre
         self.replace = replace
         self.order = order
@@ -146,6 +165,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         X: Any,
         domain: ArrayLike,
         *,
+        treated: Any = None,
         propensity_scores: ArrayLike | None = None,
         prognosis: ArrayLike | Tensor | None = None,
     ) -> "CaliperMatcher":
@@ -154,10 +174,14 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array of shape (n, d) or DataFrame
+            The covariates. An outcome does not belong here.
         domain : array of shape (n,), any labels; or (n, S), booleans
-            The domain of each sample, or its several domain labels.
+            The domain of each sample, its several domain labels, or its treatment.
+        treated : label, optional
+            Which of two groups is the treated one. Not needed for 0 and 1, False and True.
         propensity_scores : array of shape (n,) or (n, S), optional
-            Given propensities, of the second of two domains or of each domain in sorted order; ``temperature`` applies.
+            Given propensities: of the treated, of the second of two domains or of each domain in sorted order;
+            ``temperature`` applies.
         prognosis : array of shape (n,) or (n, C), optional
             A prognostic score: what is known or predicted of each sample's outcome, for ``prognostic_caliper``. Numbers
             (n,) are compared in their standard deviations. Of classes (n,), which are strings, booleans or categories,
@@ -166,24 +190,26 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         """
         self.check_settings()
         self._settings = self.get_params(deep=False)
+        ids = ids_of(X)
+        X, lists = _expanded(X)
         self.covariates_, exact = self._columns(X, reset=True)
         self.covariate_names_ = self._covariates.names
         n = len(self.covariates_)
-        self.domains_ = distinct_domains(domain, n)
-        if self.estimand != "both" and len(self.domains_) != 2:
-            raise ValueError(f"estimand={self.estimand!r} needs two domains, got {len(self.domains_)}")
+        self.domains_, self.treatment_ = domains_of(domain, n, treated)
         self.domain_ = domain_codes(domain, self.domains_, n)
+        self._choose(embeddings=lists or self.embeddings or self.centre)
+        self._check_k()
         self._encoder = None if self.prognostic_caliper is None else PrognosisEncoder(prognosis, n)
         self._matches: Matches | None = None
         self._model: Propensity | None = None
-        self._samples = self._with_prognosis(Samples(self.covariates_, self.domain_, exact, ids_of(X)), prognosis)
+        self._samples = self._with_prognosis(Samples(self.covariates_, self.domain_, exact, ids), prognosis)
         if propensity_scores is not None:
             self._samples = self._samples._replace(propensity=self._given_scores(propensity_scores, n))
         elif self.needs_propensity():
             self._estimate_propensity()
-        if self.distance != "propensity":
+        if self.distance_ != "propensity":
             group = np.unique(self.domain_, axis=0, return_inverse=True)[1].reshape(-1)
-            self._metric = Metric(self.distance, self.covariates_, group, self._covariates)
+            self._metric = Metric(self.distance_, self.covariates_, group, self._covariates)
         self._means: Tensor | None = None
         self._vectors = self._to_vectors(self._samples)
         return self
@@ -208,10 +234,11 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         if X is None:
             if self._matches is None:
                 self._matches = self._match(self._vectors, self._samples)
+                self._warn(self._matches)
             return self._matches
         if domain is None:
             raise ValueError("domain is needed with X")
-        covariates, exact = self._columns(X, reset=False)
+        covariates, exact = self._columns(_expanded(X)[0], reset=False)
         codes = domain_codes(domain, self.domains_, len(covariates))
         queries = self._with_prognosis(Samples(covariates, codes, exact, ids_of(X)), prognosis)
         queries = queries._replace(propensity=self._new_scores(covariates, propensity_scores))
@@ -227,7 +254,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     ) -> Balance:
         """Compare the covariates of matched samples, before and after; the settings are those of `balance`."""
         matches, queries = self._matched(matches)
-        return balance(
+        result = balance(
             queries.covariates,
             self.covariates_,
             query_domain=queries.domain,
@@ -239,6 +266,16 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             direction=self.direction,
             max_pairs=max_pairs,
         )
+        metrics = result.summary()
+        before, after = metrics["mean_abs_smd_before"], metrics["mean_abs_smd_after"]
+        if after > before + ROUNDING and after > SMD_LIMIT:
+            warnings.warn(
+                f"the groups are less alike after matching than before: the mean |SMD| is {after:.3f}, it was "
+                f"{before:.3f}. Try a narrower caliper, another distance, or fewer keys",
+                MatchingWarning,
+                stacklevel=2,
+            )
+        return result
 
     def to_frame(self, matches: Matches | None = None) -> pd.DataFrame:
         """Return one row per pair, with the index of a DataFrame, fitted or matched, as ids."""
@@ -260,21 +297,25 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return effective_sample_size(matching_weights(matches, len(queries.covariates), len(self.covariates_))[1])
 
     def effect(self, outcome: ArrayLike, matches: Matches | None = None) -> Effect:
-        """Return the difference of the mean outcome between queries and their keys; needs one direction.
+        """Return the effect of the treatment on an outcome, treated minus control; see `okapi.matching.effect`.
 
         Parameters
         ----------
         outcome : array of shape (n,)
-            Of every sample fitted.
+            Of every sample fitted: numbers, counts, or yes and no; NaN where it is missing.
         """
-        if self.estimand == "both":
-            raise ValueError('effect needs estimand="att" or "atc", with "both" queries and keys are the same samples')
+        check_is_fitted(self)
+        if not self.treatment_:
+            groups = self.domains_[:20].tolist()
+            raise ValueError(
+                f"treated must be given to fit, to estimate an effect: which of the groups {groups} is it?"
+            )
         if isinstance(matches, NewMatches):
             raise ValueError("matches must be of the samples fitted, whose outcome is given; got those of new samples")
         n, n_fitted = len(np.asarray(outcome)), len(self.covariates_)
         if n != n_fitted:
             raise ValueError(f"outcome must have a value for each of the {n_fitted} samples fitted, got {n}")
-        return effect(outcome, matches=self._matched(matches)[0])
+        return effect(outcome, self.domain_ == 1, self._matched(matches)[0], n=self.n_queries_)
 
     def precision(
         self,
@@ -318,7 +359,12 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     @property
     def direction(self) -> tuple[int, int] | None:
         """Numbers of the query and the key domain that the estimand names; None: all are matched to all others."""
-        return ESTIMANDS[self.estimand]
+        return ESTIMANDS[self.estimand_]
+
+    @property
+    def n_queries_(self) -> int:
+        """Number of samples fitted that were to be matched."""
+        return len(self.domain_) if self.direction is None else int((self.domain_ == self.direction[0]).sum())
 
     @property
     def propensity_(self) -> Array:
@@ -329,19 +375,59 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         assert self._samples.propensity is not None
         return self._samples.propensity
 
+    @property
+    def propensity_model_(self) -> Propensity:
+        """What estimates the propensities; there is none where they were given."""
+        check_is_fitted(self)
+        if self._model is None:
+            if self._samples.propensity is not None:
+                raise ValueError("propensity_scores were given in fit, so there is no model of them")
+            self._estimate_propensity()
+        assert self._model is not None
+        return self._model
+
     def check_settings(self) -> None:
         """Raise what `fit` would raise of the settings, without any data."""
         check_choosing(self.k, self.replace, self.order, self.allow_fewer)
-        check_choice("distance", self.distance, DISTANCES)
-        check_choice("estimand", self.estimand, tuple(ESTIMANDS))
+        check_choice("distance", self.distance, (None, *DISTANCES))
+        check_choice("estimand", self.estimand, (None, *ESTIMANDS))
+        check_choice("caliper_sd", self.caliper_sd, (None, *DEVIATIONS))
         self._calipers()
         check_flag("centre", self.centre)
-        if self.centre and self.distance not in CENTRED_DISTANCES:
+        check_flag("embeddings", self.embeddings)
+        if self.centre and self.distance not in (None, *CENTRED_DISTANCES):
             raise ValueError(f"centre needs one of the distances {CENTRED_DISTANCES}, got {self.distance!r}")
         if isinstance(self.exact, str):
             raise TypeError(f"exact must be a list of columns, got {self.exact!r}; did you mean [{self.exact!r}]?")
         check_temperature(self.temperature)
         check_classifier(self.propensity)
+
+    def _warn(self, matches: Matches) -> None:
+        """Warn of a matching that leaves little, or rests on few."""
+        share = len(matches) / self.n_queries_
+        advice = "widen or leave out a caliper, exact columns or k; removed() says what each of them costs"
+        if not len(matches):
+            warnings.warn(
+                f"nothing was matched: no query has as many admissible keys as k asks for; {advice}",
+                MatchingWarning,
+                stacklevel=3,
+            )
+        elif share < FEW_MATCHED:
+            warnings.warn(
+                f"only {len(matches):,} of {self.n_queries_:,} queries were matched ({share:.1%}), and results hold "
+                f"for this small part; {advice}",
+                MatchingWarning,
+                stacklevel=3,
+            )
+        if len(matches) >= LEAST_SHARED:
+            weight = matching_weights(matches, len(self.domain_), len(self.domain_))[1]
+            if weight.max() > len(matches) / 2:
+                warnings.warn(
+                    f"one key, row {int(weight.argmax())}, serves most of the {len(matches):,} queries: results rest "
+                    "on it: match without replacement, or compare another distance",
+                    MatchingWarning,
+                    stacklevel=3,
+                )
 
     def _check_unchanged(self) -> None:
         """Reject settings other than those fitted with: half of them would be in force."""
@@ -349,21 +435,45 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             if value is not self._settings[name] and not np.array_equal(value, self._settings[name]):
                 raise ValueError(f"{name} was {self._settings[name]!r} in fit and is {value!r} now: fit again")
 
+    def _choose(self, *, embeddings: bool) -> None:
+        """Set what the settings leave to the data."""
+        self.treatment_ &= self.estimand != "both"
+        if self.estimand in ("att", "atc", "ate") and not self.treatment_:
+            groups = self.domains_[:20].tolist()
+            raise ValueError(
+                f"estimand={self.estimand!r} needs a treatment: name one of the groups {groups} as treated"
+            )
+        usual = "propensity" if self.treatment_ else "mahalanobis"
+        self.distance_ = self.distance or ("euclidean" if embeddings else usual)
+        self.estimand_ = self.estimand or ("att" if self.treatment_ else "both")
+        self.caliper_sd_ = self.caliper_sd or ("all" if self.treatment_ else "pooled")
+
+    def _check_k(self) -> None:
+        """Reject more keys than any query could have, before any work."""
+        sizes = self.domain_.sum(0) if self.domain_.ndim == 2 else np.bincount(self.domain_)
+        most = int(len(self.domain_) - sizes.min() if self.direction is None else sizes[self.direction[1]])
+        if self.k > (len(self.domain_) if self.allow_fewer else most):
+            raise ValueError(
+                f"k must be at most {most:,}, the number of samples that a query may be matched to, got {self.k:,}"
+            )
+
     def _calipers(self) -> Calipers:
+        fitted = hasattr(self, "estimand_")
         return Calipers(
             fixed=self.fixed_caliper,
             std=self.std_caliper,
             scale=self.caliper_scale,
-            sd=self.caliper_sd,
+            sd=self.caliper_sd_ if fitted else "pooled",
             two_way=self.two_way,
-            direction=self.direction,
+            direction=self.direction if fitted else None,
             prognostic=self.prognostic_caliper,
         )
 
     def needs_propensity(self) -> bool:
-        """Return whether these settings use propensities."""
+        """Return whether these settings use propensities, as far as they are known before `fit`."""
+        distance = getattr(self, "distance_", self.distance)
         ordered = not self.replace and self.order == "largest"
-        return not self._calipers().off() or self.distance == "propensity" or ordered
+        return not self._calipers().off() or distance == "propensity" or ordered
 
     def _columns(self, X: Any, *, reset: bool) -> tuple[Array, pd.DataFrame | None]:
         """Return the covariates as finite numbers and the exact columns; sets and checks scikit-learn's attributes."""
@@ -412,7 +522,8 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         return self._model.scores(numbers)
 
     def _estimate_propensity(self) -> None:
-        self._model = Propensity(self.propensity, temperature=self.temperature).fit(self.covariates_, self.domain_)
+        self._model = Propensity(self.propensity, temperature=self.temperature, treatment=self.treatment_)
+        self._model.fit(self.covariates_, self.domain_)
         self._samples = self._samples._replace(propensity=self._model.scores(self.covariates_))
 
     def _with_prognosis(self, samples: Samples, prognosis: ArrayLike | Tensor | None) -> Samples:
@@ -422,7 +533,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     def _to_vectors(self, samples: Samples) -> Tensor:
         """Return vectors whose Euclidean distance is compared; `fit` comes first, so the means are of its samples."""
-        if self.distance == "propensity":
+        if self.distance_ == "propensity":
             assert samples.propensity is not None
             scaled = on_scale(to_tensor(samples.propensity, "propensity_scores"), self.caliper_scale)
             return scaled.reshape(len(scaled), -1)
@@ -447,10 +558,11 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             key_prognosis=key.prognosis,
             query_exact=query.exact,
             key_exact=key.exact,
+            caliper_sd=self.caliper_sd_,
             order=self.order or ("largest" if self.needs_propensity() else "data"),
             **{name: getattr(self, name) for name in _OF_CALIPER_NN},
         )
-        if self.distance == "propensity":
+        if self.distance_ == "propensity":
             return matches
         return replace(matches, distance=torch.from_numpy(self._metric.report(matches.distance.numpy())))
 
@@ -458,3 +570,9 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         """Return the matches, by default those of the samples fitted, and the samples that were their queries."""
         matches = self.match() if matches is None else matches
         return matches, matches.queries if isinstance(matches, NewMatches) else self._samples
+
+
+def _expanded(X: Any) -> tuple[Any, bool]:
+    """Return a frame whose one column holds lists as an array; and whether it was one."""
+    lists = isinstance(X, pd.DataFrame) and X.shape == (len(X), 1) and np.ndim(X.iloc[:1, 0].tolist()) == 2
+    return (np.array(X.iloc[:, 0].tolist()), True) if lists else (X, False)

@@ -5,22 +5,29 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning
 from scipy.special import expit, log_softmax, logit, softmax
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from okapi.matching.checks import is_number
 
 Array = NDArray[Any]
 
+SEPARATED = 18.0  # logits beyond are propensities within 1e-8 of 0 or 1
 SEPARABLE = 0.99  # balanced accuracy from which on domains count as separable
 TYPICAL_CALIPER = 0.9
 
 
-class SeparableDomainsWarning(UserWarning):
+class MatchingWarning(UserWarning):
+    """A matching is possible, but its result is empty, degenerate or worse than no matching."""
+
+
+class SeparableDomainsWarning(MatchingWarning):
     """A classifier tells the domains apart almost without error, so calipers leave little to match."""
 
 
@@ -31,9 +38,12 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
     ----------
     classifier : scikit-learn classifier, optional
         Any with ``predict_proba``; cloned, then fitted. By default logistic regression on standardised covariates, with
-        samples weighted by the inverse frequency of their domain.
+        samples weighted by the inverse frequency of their domain; of a treatment, see below.
     temperature : float > 0
         Divides the logits: above 1 scores move together and calipers keep more, below 1 they move apart.
+    treatment : bool, default=False
+        Whether domain 1 is treated and 0 its control. The default then is the unpenalised, unweighted logistic
+        regression of maximum likelihood, as R's ``glm`` fits it; columns that others determine are left out of it.
 
     Attributes
     ----------
@@ -51,9 +61,10 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
     (200,)
     """
 
-    def __init__(self, classifier: Any = None, *, temperature: float = 1.0) -> None:
+    def __init__(self, classifier: Any = None, *, temperature: float = 1.0, treatment: bool = False) -> None:
         self.classifier = classifier
         self.temperature = temperature
+        self.treatment = treatment
 
     def fit(self, X: Array, domain: Array) -> "Propensity":
         """Fit to covariates (n, d) and domains: whole numbers from 0 (n,), or booleans (n, S) if multi-label."""
@@ -63,14 +74,24 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
         if np.ndim(domain) == 2:
             self.of_label_ = [self._fit_label(X, domain[:, s], s) for s in range(domain.shape[1])]
             return self
-        if self.classifier is None:
+        check_classifier(self.classifier)
+        if self.classifier is not None:
+            self.classifier_ = clone(self.classifier)
+        elif self.treatment:
+            chosen = FunctionTransformer(_columns, kw_args={"columns": independent_columns(X)})
+            logistic = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=100)
+            self.classifier_ = make_pipeline(chosen, StandardScaler(), logistic)
+        else:
             logistic = LogisticRegression(class_weight="balanced", max_iter=1000)
             self.classifier_ = make_pipeline(StandardScaler(), logistic)
-        else:
-            check_classifier(self.classifier)
-            self.classifier_ = clone(self.classifier)
-        self.classifier_.fit(X, domain)
+        with warnings.catch_warnings():
+            if self.treatment:  # what does not converge is separated, which is said below
+                warnings.simplefilter("ignore", (ConvergenceWarning, LinAlgWarning))
+            self.classifier_.fit(X, domain)
         logits = self._logits(X)
+        if self.treatment and np.abs(logits).max() > SEPARATED:
+            warnings.warn(_separation(logits), SeparableDomainsWarning, stacklevel=2)
+            return self
         predicted = (logits > 0).astype(int) if logits.ndim == 1 else logits.argmax(1)
         self.balanced_accuracy_ = float(balanced_accuracy_score(domain, predicted))
         if self.balanced_accuracy_ >= SEPARABLE:
@@ -107,6 +128,37 @@ class Propensity(BaseEstimator):  # type: ignore[misc]
             f"{_digits(caliper)}. A std_caliper will pair most queries with the same few keys; look at the effective "
             "sample size, or do without it"
         )
+
+
+def _separation(logits: Array) -> str:
+    n = int((np.abs(logits) > SEPARATED).sum())
+    return (
+        f"the covariates tell the treatment of {n:,} of {len(logits):,} units without error (separation): their "
+        "propensities are 0 or 1 and few units are comparable. Leave out the covariates that determine the treatment, "
+        "or match on another distance, such as mahalanobis, without calipers on the propensity"
+    )
+
+
+def _columns(X: Array, columns: Array) -> Array:
+    return np.asarray(X)[:, columns]
+
+
+def independent_columns(X: Array) -> Array:
+    """Return the numbers of columns that are neither constant nor determined by those before them and a constant."""
+    centred = np.asarray(X, np.float64) - np.mean(X, axis=0, dtype=np.float64)
+    norm = np.sqrt((centred**2).sum(0))
+    varies = np.flatnonzero(norm > 1e-10 * np.abs(X).max(0) * np.sqrt(len(X)))
+    unit = centred[:, varies] / norm[varies]
+    gram = unit.T @ unit
+    kept: list[int] = []
+    for place in range(len(varies)):
+        if not kept:
+            kept.append(place)
+            continue
+        others = gram[np.ix_(kept, kept)]
+        if gram[place, place] - gram[place, kept] @ np.linalg.solve(others, gram[kept, place]) > 1e-9:
+            kept.append(place)
+    return varies[kept]
 
 
 def check_classifier(classifier: Any) -> None:

@@ -77,11 +77,17 @@ def check_covariates(numbers: Array, names: list[str]) -> None:
             raise ValueError(f"X must be finite, {place} holds NaN or infinity")
 
 
-def distinct_domains(domain: ArrayLike, n: int) -> Array:
-    """Return the domains of n samples in sorted order; of multi-label domains, (n, S) booleans, the labels' numbers."""
+def domains_of(domain: ArrayLike, n: int, treated: Any = None) -> tuple[Array, bool]:
+    """Return the domains of n samples, and whether they are a control and a treated group, in this order.
+
+    Two groups are a treatment if one is named as treated, or if they are called 0 and 1, or False and True; of other
+    domains the order is sorted. Multi-label domains, (n, S) booleans, are called by their numbers.
+    """
     labels = _labels(domain, n)
     if labels.ndim == 2:
-        return np.arange(labels.shape[1])
+        if treated is not None:
+            raise ValueError(f"treated needs one domain a sample, domain has shape {labels.shape}")
+        return np.arange(labels.shape[1]), False
     try:
         domains = np.unique(labels)
     except TypeError:
@@ -89,7 +95,16 @@ def distinct_domains(domain: ArrayLike, n: int) -> Array:
         raise TypeError(f"domain must hold labels of one type, got {', '.join(kinds)}") from None
     if len(domains) < 2:
         raise ValueError(f"domain must hold at least two domains, got only {domains.tolist()[0]!r} (1 class)")
-    return domains
+    if treated is None:
+        return domains, len(domains) == 2 and domains.dtype.kind != "U" and domains.tolist() == [0, 1]
+    if treated not in domains.tolist():
+        raise ValueError(f"treated must be one of the groups {domains[:20].tolist()}, got {treated!r}")
+    if len(domains) > 2:
+        raise ValueError(
+            f"treated needs two groups, got {len(domains)}: {domains[:20].tolist()}; leave out the rows of others, or "
+            "compare the treatments two by two with effects_of_treatments"
+        )
+    return np.asarray(domains if domains[1] == treated else domains[::-1]), True
 
 
 def domain_codes(domain: ArrayLike, domains: Array, n: int) -> Array:
@@ -99,7 +114,8 @@ def domain_codes(domain: ArrayLike, domains: Array, n: int) -> Array:
         if labels.shape != (n, len(domains)):
             raise ValueError(f"domain must have shape ({n}, {len(domains)}), got {labels.shape}")
         return labels
-    codes = np.searchsorted(domains, labels).clip(max=len(domains) - 1)
+    order = np.argsort(domains)
+    codes: Array = order[np.searchsorted(domains, labels, sorter=order).clip(max=len(domains) - 1)]
     unknown = domains[codes] != labels
     if unknown.any():
         row = int(unknown.argmax())

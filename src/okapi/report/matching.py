@@ -10,9 +10,9 @@ import pandas as pd
 
 import okapi
 from okapi.data import Table as Samples
-from okapi.matching import Balance, CaliperMatcher, Matches, MatchPrecision, SeparableDomainsWarning
+from okapi.matching import Balance, CaliperMatcher, Effect, Matches, MatchPrecision, SeparableDomainsWarning
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
-from okapi.numbers import count, decimal, share
+from okapi.numbers import count, decimal, plural, share
 from okapi.report.gallery import thumbnails
 from okapi.report.match_page import match_page, sample_pairs
 from okapi.report.matching_plots import love_plot, propensity_histograms
@@ -69,6 +69,13 @@ class Matching:
         kind: Any = "regression" if self.quantity else "classification"
         return self.matcher.precision(self.table.target, self.matches, kind=kind)
 
+    @cached_property
+    def effect(self) -> Effect | None:
+        """The effect on the outcome; None without an outcome or pairs."""
+        if self.table.outcome is None or not len(self.matches):
+            return None
+        return self.matcher.effect(self.table.outcome, self.matches)
+
     def pairs(self) -> pd.DataFrame:
         """Return the matches with domains, and targets and images where the table has them."""
         rows = self.matches.to_frame()
@@ -79,6 +86,40 @@ class Matching:
                 if values is not None:
                     frame[f"{side}_{name}"] = values[rows[side]]
         return frame
+
+
+def effect_lines(matching: Matching) -> list[str]:
+    """Return the effect in words: the estimate, its standard error and interval, and how many were matched."""
+    effect, matcher = matching.effect, matching.matcher
+    if effect is None:
+        return []
+    treated, of = matcher.domains_[1], {"att": "treated", "atc": "controls", "ate": "units"}[matcher.estimand_]
+    control = matcher.domains_[0]
+    lines = [
+        f"Effect, {treated} minus {control} ({matcher.estimand_.upper()}, {effect.kind}): {effect.estimate:.4g}, "
+        f"standard error {effect.standard_error:.4g}, 95 % interval {effect.ci_low:.4g} to {effect.ci_high:.4g}; "
+        f"{count(effect.n_matched)} of {count(effect.n)} {of} matched"
+    ]
+    if effect.ratio is not None:
+        name, estimate, low, high = effect.ratio
+        lines.append(f"{name[:1].upper()}{name[1:]}: {estimate:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+    if effect.n_missing:
+        lines.append(f"Left out because the outcome is missing: {plural(effect.n_missing, 'matched unit')}")
+    return lines
+
+
+def matched_by(matching: Matching) -> str:
+    """Return what was matched to what, and by which distance, in words."""
+    matcher = matching.matcher
+    control, treated = (str(name) for name in matcher.domains_[:2])
+    what = {
+        "att": f"the treated ({treated}) are matched to controls ({control})",
+        "atc": f"controls ({control}) are matched to the treated ({treated})",
+        "ate": f"treated ({treated}) and controls ({control}) are matched to each other",
+        "both": f"{plural(len(matcher.domains_), 'domain')}, each matched to all others",
+    }[matcher.estimand_]
+    chosen = "" if matcher.distance else ", the default here"
+    return f"Matching: {what}; distance: {matcher.distance_}{chosen}"
 
 
 def removed_table(matching: Matching) -> Table:

@@ -1,35 +1,59 @@
-"""What a matched sample says about the difference between its two sides."""
+"""The effect of a treatment, estimated in a matched sample: always treated minus control."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 from torch import Tensor
 
 from okapi.matching.checks import as_array
-from okapi.matching.diagnostics.weights import Floats, Integers, flatten_pairs
+from okapi.matching.diagnostics.weights import Bools, Floats, Integers, flatten_pairs
 from okapi.matching.matches import Matches
+
+_YES_NO = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
+
+
+class Ratio(NamedTuple):
+    """Mean outcome of the treated over that of the controls, with its 95 % confidence interval."""
+
+    name: str
+    estimate: float
+    ci_low: float
+    ci_high: float
 
 
 @dataclass(frozen=True)
 class Effect:
-    """Difference in outcome between matched queries and their keys.
+    """Difference in outcome between the treated and the controls of a matched sample.
 
     Parameters
     ----------
     estimate : float
-        ``query_mean - key_mean``; with treated queries and control keys, the average effect on the (matched) treated.
+        ``treated_mean - control_mean``, whatever was matched to what.
     standard_error : float
         Clustered as ``clusters`` says; NaN for a single match.
     ci_low, ci_high : float
         Limits of the 95 % confidence interval.
     p_value : float
         Two-sided, of no difference.
-    query_mean, key_mean : float
-        Weighted mean outcome of either side.
-    n_queries, n_keys, n_pairs : int
-        Matched queries, distinct keys among their matches, pairs of a query and a key.
+    kind : {"mean difference", "risk difference"}
+        A risk difference where all outcomes are 0 or 1.
+    ratio : Ratio or None
+        Of outcomes that are 0 or 1 the risk ratio, of counts (whole numbers from 0) the ratio of means.
+    treated_mean, control_mean : float
+        Weighted mean outcome of either group.
+    n_matched, n : int
+        How many of the units that were to be matched are in the estimate: of the treated (ATT), the controls (ATC) or
+        of all (ATE).
+    n_treated, n_controls : int
+        Distinct treated and control units in the estimate.
+    n_missing : int
+        Matched units that were left out because their outcome is missing.
+    outcome_sd : float
+        Standard deviation of the outcome over the units in the estimate, pooled over both groups.
     degrees_of_freedom : int
         Of Student's t behind interval and p-value: the number of clusters less one, of the smaller of two.
     clusters : str
@@ -42,11 +66,16 @@ class Effect:
     ci_low: float
     ci_high: float
     p_value: float
-    query_mean: float
-    key_mean: float
-    n_queries: int
-    n_keys: int
-    n_pairs: int
+    kind: str
+    ratio: Ratio | None
+    treated_mean: float
+    control_mean: float
+    n_matched: int
+    n: int
+    n_treated: int
+    n_controls: int
+    n_missing: int
+    outcome_sd: float
     degrees_of_freedom: int
     clusters: str
 
@@ -54,28 +83,42 @@ class Effect:
         return (
             f"Effect({self.estimate:.4g}, 95 % CI {self.ci_low:.4g} to {self.ci_high:.4g}, "
             f"SE {self.standard_error:.4g} clustered by {self.clusters}, p = {self.p_value:.3g}; "
-            f"{self.n_queries} queries, {self.n_keys} keys)"
+            f"{self.kind}, {self.n_matched:,} of {self.n:,} matched)"
         )
 
 
-def effect(outcome: ArrayLike | Tensor, *, matches: Matches, outcome_keys: ArrayLike | Tensor | None = None) -> Effect:
-    """Estimate the mean difference in outcome, query minus key, over a matching.
+class Rows(NamedTuple):
+    """Rows of the regression behind an effect, each array of shape (r,): a unit has one in each of its matches."""
 
-    The estimate is the coefficient of side in a regression of the outcome on it, in which a matched query weighs 1 and
-    each of its keys 1 / (keys that it has). A match, that is a query with its keys, is a cluster (Abadie and Spiess).
-    If a sample is part of several matches, errors are clustered by match and by unit (Cameron et al.): variance by
-    match, plus by unit, less by both together. In a variance over G clusters of N regression rows stands the usual
-    factor for small samples, G / (G - 1) * (N - 1) / (N - 2). Should the two-way variance not be positive, the larger
-    of its first two terms stands in.
+    unit: Integers
+    weight: Floats
+    cluster: Integers
+    focal: Bools  # whether the unit is there for itself, rather than as the match of another
+
+
+def effect(
+    outcome: ArrayLike | Tensor, treated: ArrayLike | Tensor, matches: Matches, *, n: int | None = None
+) -> Effect:
+    """Estimate the mean difference in outcome, treated minus control, over a matching.
+
+    The estimate is the coefficient of the treatment in a regression of the outcome on it, in which a matched query
+    weighs 1 and each of its keys 1 / (keys that it has). A match, that is a query with its keys, is a cluster (Abadie
+    and Spiess). If a unit is part of several matches, errors are clustered by match and by unit (Cameron et al.):
+    variance by match, plus by unit, less by both together. In a variance over G clusters of N regression rows stands
+    the usual factor for small samples, G / (G - 1) * (N - 1) / (N - 2). Should the two-way variance not be positive,
+    the larger of its first two terms stands in. The interval of a ratio is taken on the logarithmic scale.
 
     Parameters
     ----------
     outcome : array-like of shape (n,)
-        Outcome of every query.
+        Numbers, yes and no (booleans, or 0 and 1) or counts, of every unit. A matched unit without one (NaN) is left
+        out and counted, and so is a match of which a side is left without.
+    treated : array-like of shape (n,), booleans
     matches : Matches
-        At least one pair. Only the outcomes of matched samples need be known.
-    outcome_keys : array-like of shape (m,), optional
-        Outcome of every key. By default keys are the queries: samples were matched among themselves.
+        At least one pair; every query and its keys are of different groups. Queries that are the treated make an ATT,
+        controls an ATC, both an ATE.
+    n : int, optional
+        How many units were to be matched; by default all of the groups that have queries.
 
     Returns
     -------
@@ -91,44 +134,103 @@ def effect(outcome: ArrayLike | Tensor, *, matches: Matches, outcome_keys: Array
     --------
     >>> import torch
     >>> from okapi.matching import Matches
-    >>> pairs = Matches(torch.tensor([0, 1, 2]), torch.tensor([[0], [1], [3]]), torch.zeros(3, 1))
-    >>> effect([3.0, 5.0, 4.0], matches=pairs, outcome_keys=[2.0, 2.0, 9.0, 2.0]).estimate
+    >>> pairs = Matches(torch.tensor([0, 1, 2]), torch.tensor([[3], [4], [6]]), torch.zeros(3, 1))
+    >>> treated = [True, True, True, False, False, False, False]
+    >>> effect([3.0, 5.0, 4.0, 2.0, 2.0, 9.0, 2.0], treated, pairs).estimate
     2.0
     """
-    of_query = as_array(outcome, "outcome", ndim=1).astype(np.float64)
-    of_key = of_query if outcome_keys is None else as_array(outcome_keys, "outcome_keys", ndim=1).astype(np.float64)
-    pairs = flatten_pairs(matches, len(of_query), len(of_key))
+    y, side = check_outcome(outcome), np.asarray(as_array(treated, "treated", ndim=1), bool)
+    if len(side) != len(y):
+        raise ValueError(f"outcome and treated must have a value for each unit, got {len(y)} and {len(side)}")
+    pairs = flatten_pairs(matches, len(y), len(y))
     if not len(pairs.match):
         raise ValueError("matches must hold at least one pair to estimate an effect, got none")
+    if (side[pairs.query] == side[pairs.key]).any():
+        raise ValueError("treated must differ within every pair, got pairs of one group")
+    known = ~np.isnan(y)
+    kept = known[pairs.query] & known[pairs.key]
+    if not kept.any():
+        raise ValueError("outcome must be known on both sides of some pair, got none")
+    match, first, n_keys = np.unique(pairs.match[kept], return_index=True, return_counts=True)
+    query = pairs.query[kept][first]
+    rows = Rows(
+        unit=np.concatenate([query, pairs.key[kept]]),
+        weight=np.concatenate([np.ones(len(match)), np.repeat(1 / n_keys, n_keys)]),
+        cluster=np.concatenate([match, pairs.match[kept]]),
+        focal=np.arange(len(match) + int(kept.sum())) < len(match),
+    )
+    matched = np.unique(np.concatenate([pairs.query, pairs.key]))
+    n = int(np.isin(side, side[pairs.query]).sum()) if n is None else n
+    return effect_of_rows(y, side, rows, n=n, n_missing=int((~known[matched]).sum()))
 
-    match, first = np.unique(pairs.match, return_index=True)
-    query = pairs.query[first]
-    y_query = _finite(of_query, query, "outcome")
-    y_key = _finite(of_key, pairs.key, "outcome" if outcome_keys is None else "outcome_keys")
-    query_mean, key_mean = y_query.mean(), np.average(y_key, weights=pairs.weight)
 
-    # What each row of the regression adds to the error of the estimate: the weights of either side sum to len(match).
-    influence = np.concatenate([y_query - query_mean, -pairs.weight * (y_key - key_mean)]) / len(match)
-    match_of_row = np.concatenate([match, pairs.match])
-    unit = np.concatenate([query, pairs.key if outcome_keys is None else pairs.key + len(of_query)])
-    variance, freedom, clusters = _cluster_variance(influence, match_of_row, unit)
-
-    estimate, error = float(query_mean - key_mean), float(np.sqrt(variance))
-    half = float(stdtrit(freedom, 0.975)) * error if freedom else np.nan
+def effect_of_rows(y: Floats, treated: Bools, rows: Rows, *, n: int, n_missing: int) -> Effect:
+    """Return the effect that the rows of a weighted regression give; ``n`` is how many units could be focal."""
+    values, side = y[rows.unit], treated[rows.unit]
+    means, influence = {}, np.zeros(len(values))
+    relative = np.zeros(len(values))  # what each row adds to the error of the logarithm of the ratio
+    for group, sign in ((True, 1.0), (False, -1.0)):
+        of, weight = side == group, rows.weight[side == group]
+        means[group] = float(np.average(values[of], weights=weight))
+        influence[of] = sign * weight * (values[of] - means[group]) / weight.sum()
+        relative[of] = influence[of] / means[group] if means[group] else np.nan
+    variance, freedom, clusters = _cluster_variance(influence, rows.cluster, rows.unit)
+    estimate, error = means[True] - means[False], float(np.sqrt(variance))
+    t = float(stdtrit(freedom, 0.975)) if freedom else np.nan
+    name = {"yes or no": "risk ratio", "counts": "ratio of means"}.get(outcome_kind(values))
+    ratio = None
+    if name is not None and min(means.values()) > 0:
+        spread = t * float(np.sqrt(_cluster_variance(relative, rows.cluster, rows.unit)[0]))
+        log = np.log(means[True] / means[False])
+        ratio = Ratio(name, *(float(np.exp(log + shift)) for shift in (0, -spread, spread)))
+    units, first = np.unique(rows.unit, return_index=True)
+    spreads = [values[first][side[first] == group].var() for group in (True, False)]
     return Effect(
         estimate=estimate,
         standard_error=error,
-        ci_low=estimate - half,
-        ci_high=estimate + half,
+        ci_low=estimate - t * error,
+        ci_high=estimate + t * error,
         p_value=_p_value(estimate, error, freedom),
-        query_mean=float(query_mean),
-        key_mean=float(key_mean),
-        n_queries=len(match),
-        n_keys=len(np.unique(pairs.key)),
-        n_pairs=len(pairs.key),
+        kind="risk difference" if outcome_kind(values) == "yes or no" else "mean difference",
+        ratio=ratio,
+        treated_mean=means[True],
+        control_mean=means[False],
+        n_matched=len(np.unique(rows.unit[rows.focal])),
+        n=n,
+        n_treated=int(treated[units].sum()),
+        n_controls=int((~treated[units]).sum()),
+        n_missing=n_missing,
+        outcome_sd=float(np.sqrt(np.mean(spreads))),
         degrees_of_freedom=freedom,
         clusters=clusters,
     )
+
+
+def check_outcome(outcome: ArrayLike | Tensor) -> Floats:
+    """Return outcomes as numbers, NaN where they are missing; yes and no, true and false are 1 and 0."""
+    values = outcome if isinstance(outcome, Tensor) else np.asarray(outcome)
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "biuf":
+        words = pd.Series(values).map(
+            lambda value: _YES_NO.get(value.lower(), value) if isinstance(value, str) else value
+        )
+        values = pd.to_numeric(words.astype(object), errors="coerce").to_numpy(np.float64)
+        wrong = np.isnan(values) & words.notna().to_numpy()
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(f"outcome must be numbers, or yes and no, got {words[row]!r} in row {row}")
+    array = as_array(values, "outcome", ndim=1).astype(np.float64)
+    if np.isinf(array).any():
+        raise ValueError(
+            f"outcome must be finite, or NaN where it is missing; row {int(np.isinf(array).argmax())} is not"
+        )
+    return array
+
+
+def outcome_kind(values: Floats) -> str:
+    """Return whether outcomes are "yes or no" (0 and 1), "counts" (whole numbers from 0) or "numbers"."""
+    if ((values == 0) | (values == 1)).all():
+        return "yes or no"
+    return "counts" if (values >= 0).all() and (values == np.rint(values)).all() else "numbers"
 
 
 def _cluster_variance(influence: Floats, match: Integers, unit: Integers) -> tuple[float, int, str]:
@@ -160,13 +262,3 @@ def _p_value(estimate: float, error: float, freedom: int) -> float:
     if error == 0:
         return 1.0 if estimate == 0 else 0.0
     return float(2 * stdtr(freedom, -abs(estimate) / error))
-
-
-def _finite(values: Floats, rows: Integers, name: str) -> Floats:
-    """Return the outcome of some rows; unmatched samples need not have one."""
-    if not np.isfinite(values[rows]).all():
-        unknown = np.unique(rows[~np.isfinite(values[rows])])
-        raise ValueError(
-            f"{name} must be finite for matched samples, got NaN or infinity in rows {unknown[:5].tolist()}"
-        )
-    return values[rows]

@@ -20,7 +20,7 @@ from okapi.matching.calipers import fixed_bounds
 from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT
 from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
 from okapi.matching.matcher import CaliperMatcher
-from okapi.matching.propensity import Propensity
+from okapi.matching.propensity import MatchingWarning
 
 Array: TypeAlias = NDArray[Any]
 Settings: TypeAlias = dict[str, Any]
@@ -105,6 +105,7 @@ def tune(
     X: Any,
     domain: ArrayLike,
     *,
+    treated: Any = None,
     fixed_caliper: Sequence[float | None] = (None, 0.95, 0.9, 0.8),
     std_caliper: Sequence[float | None] = (None, 0.1, 0.2, 0.5, 1.0),
     temperature: Sequence[float] = (1.0, 2.0),
@@ -125,7 +126,7 @@ def tune(
 
     Parameters
     ----------
-    X, domain, propensity_scores, prognosis
+    X, domain, treated, propensity_scores, prognosis
         As in `CaliperMatcher.fit`.
     fixed_caliper, std_caliper, temperature, caliper_scale, k, prognostic_caliper : sequence
         Values to try; None for no caliper.
@@ -158,16 +159,19 @@ def tune(
     check_grid(grid)
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
         raise ValueError(f"n_jobs must be a whole number other than 0, got {n_jobs!r}")
-    base = CaliperMatcher() if matcher is None else matcher
+    base = clone(CaliperMatcher() if matcher is None else matcher)
+    plain = clone(base).set_params(**dict.fromkeys(CALIPERS), temperature=1.0, order=None)
+    plain.fit(X, domain, treated=treated, propensity_scores=propensity_scores)
+    base.set_params(distance=plain.distance_)
     combinations = _combinations(grid, base)
     matchers = [clone(base).set_params(**settings) for settings in combinations]
-    scores = _scores(base, X, domain, propensity_scores, [m.temperature for m in matchers if m.needs_propensity()])
+    scores = _scores(plain, propensity_scores, [m.temperature for m in matchers if m.needs_propensity()])
     if propensity_scores is None:
         matchers = [m.set_params(temperature=1.0) for m in matchers]  # the scores are at their temperature already
 
     rows: list[dict[str, float]] = [{} for _ in matchers]
     tasks = (
-        delayed(_run)(number, one, X, domain, scores.get(combinations[number]["temperature"]), prognosis)
+        delayed(_run)(number, one, X, domain, treated, scores.get(combinations[number]["temperature"]), prognosis)
         for number, one in enumerate(matchers)
     )
     results = Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_leave_interrupts_alone)(tasks)
@@ -212,21 +216,13 @@ def _combinations(grid: dict[str, Sequence[Any]], base: CaliperMatcher) -> list[
     return list(distinct.values())
 
 
-def _scores(
-    base: CaliperMatcher, X: Any, domain: ArrayLike, given: ArrayLike | None, temperatures: Sequence[float]
-) -> dict[float, Any]:
-    """Return propensities by temperature, estimated once and exact at each; those given stay as they are.
-
-    X and domain are checked on the way.
-    """
-    distance = "euclidean" if base.distance == "propensity" else base.distance
-    plain = clone(base).set_params(**dict.fromkeys(CALIPERS), temperature=1.0, distance=distance, order=None)
-    plain.fit(X, domain, propensity_scores=given)
+def _scores(plain: CaliperMatcher, given: ArrayLike | None, temperatures: Sequence[float]) -> dict[float, Any]:
+    """Return propensities by temperature, estimated once and exact at each; those given stay as they are."""
     if given is not None:
         return dict.fromkeys(temperatures, given)
     if not temperatures:
         return {}
-    model = Propensity(base.propensity).fit(plain.covariates_, plain.domain_)
+    model = plain.propensity_model_
     scores = {}
     for temperature in sorted(set(temperatures)):
         for part in model.of_label_ or [model]:
@@ -236,12 +232,14 @@ def _scores(
 
 
 def _run(
-    number: int, matcher: CaliperMatcher, X: Any, domain: ArrayLike, scores: Any, prognosis: Any
+    number: int, matcher: CaliperMatcher, X: Any, domain: ArrayLike, treated: Any, scores: Any, prognosis: Any
 ) -> tuple[int, dict[str, float]]:
     """Match once; return the number of the run and its metrics."""
-    matcher = clone(matcher).fit(X, domain, propensity_scores=scores, prognosis=prognosis)
-    matches = matcher.match()
-    metrics = matcher.balance(matches, max_pairs=0).summary()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MatchingWarning)  # of one combination, which the table shows
+        matcher = clone(matcher).fit(X, domain, treated=treated, propensity_scores=scores, prognosis=prognosis)
+        matches = matcher.match()
+        metrics = matcher.balance(matches, max_pairs=0).summary()
     n_samples = len(matcher.domain_)
     n_queries, n_keys = (_size(matcher.domain_, side) for side in matcher.direction or (None, None))
     key_weight = matching_weights(matches, n_samples, n_samples)[1]

@@ -12,6 +12,7 @@ from okapi.matching.matches import Matches
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 class Pairs(NamedTuple):
