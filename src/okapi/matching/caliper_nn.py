@@ -19,6 +19,7 @@ from okapi.matching.checks import (
 )
 from okapi.matching.greedy import ORDERS, Turns, match_without_replacement
 from okapi.matching.matches import Matches
+from okapi.matching.optimal import match_optimally
 from okapi.matching.search import nearest
 
 
@@ -93,10 +94,10 @@ def caliper_nn(
     replace : bool, default=True
         Whether a key may be matched to any number of queries. False: queries choose in turn, see ``order``, and
         ``max_uses`` of one domain share a key.
-    order : {"largest", "smallest", "closest", "random", "data"}, optional
+    order : {"largest", "smallest", "closest", "random", "data", "optimal"}, optional
         Who chooses first without replacement: the query with the largest or smallest propensity of its domain, that of
         the closest pair, a random one, or the first row. By default "largest" with propensities, else "data", as in
-        MatchIt.
+        MatchIt. "optimal": nobody; of the matchings with the most pairs, the one of the least total distance is taken.
     max_uses : int, default=1
         The most queries of a domain that are matched to one key without replacement.
     random_state : int, default=0
@@ -162,7 +163,10 @@ def caliper_nn(
     admissible = calipers.admissible(query, key)
     if turns is None:
         return _with_replacement(x_query, x_key, admissible, int(k), allow_fewer=allow_fewer).to(device)
-    distance, index = match_without_replacement(x_query, x_key, admissible, turns)
+    if turns.order == "optimal":
+        distance, index = match_optimally(x_query, x_key, admissible, turns.n_keys, turns.k)
+    else:
+        distance, index = match_without_replacement(x_query, x_key, admissible, turns)
     needed = torch.ones_like(turns.n_keys) if allow_fewer else turns.n_keys
     row = ((index >= 0).sum(1) >= needed.to(index.device)).nonzero()[:, 0]
     return Matches(row, index[row], distance[row]).to(device)
@@ -178,7 +182,9 @@ def check_choosing(k: int | ArrayLike, replace: bool, order: str | None, allow_f
     if replace and max_uses != 1:
         raise ValueError(f"max_uses needs replace=False, got max_uses={max_uses} with replacement")
     if order is not None:
-        check_choice("order", order, ORDERS)
+        check_choice("order", order, (*ORDERS, "optimal"))
+    if order == "optimal" and max_uses != 1:
+        raise ValueError(f'order="optimal" uses a key once, got max_uses={max_uses}')
 
 
 def _with_replacement(queries: Tensor, keys: Tensor, admissible: Admissible, k: int, *, allow_fewer: bool) -> Matches:

@@ -144,6 +144,18 @@ class Admissible:
         for queries, start, stop in zip(query_order.split(counts.tolist()), first, last, strict=True):
             yield self.query_rows[queries], self.key_rows[key_order[start:stop]]
 
+    def by_domain(self, *, strata: bool = True) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows of queries of one domain with those of keys of others, by strata or all of these together.
+
+        Only where there are both; multi-label domains are not told apart.
+        """
+        for query_rows, key_rows in self.strata() if strata else [(self.query_rows, self.key_rows)]:
+            pairs = [(query_rows, key_rows)]
+            if not self.multi_label:
+                of_query, of_key = self.query.domain[query_rows], self.key.domain[key_rows]
+                pairs = [(query_rows[of_query == one], key_rows[of_key != one]) for one in of_query.unique()]
+            yield from (pair for pair in pairs if len(pair[0]) and len(pair[1]))
+
     def _set_thresholds(self, std: float) -> None:
         assert self.query.propensity is not None
         assert self.key.propensity is not None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from okapi.matching.calipers import Admissible
 from okapi.matching.free_keys import Candidate, FreeKeys, KeysBySearch, KeysOnLine
+from okapi.matching.line import Line
 
 Array = NDArray[Any]
 
@@ -69,17 +70,16 @@ def _problems(
     queries: Tensor, keys: Tensor, admissible: Admissible, turns: Turns
 ) -> Iterator[tuple[FreeKeys, list[int]]]:
     """Yield problems that share no key among queries of one domain, with the turn of their queries."""
-    line = _Line.of(queries, keys, admissible)
+    line = Line.of(queries, keys, admissible)
     priority = _priority(admissible, turns)
-    for query_rows, key_rows in admissible.strata() if line is None else [(admissible.query_rows, admissible.key_rows)]:
-        for rows in _by_domain(query_rows, admissible):
-            turn = rows[priority[rows].argsort(stable=True)].tolist()
-            if line is not None:
-                yield line.free_keys(rows, key_rows), turn
-            elif turn:
-                plan = admissible.plan(keys.shape[1], rows, key_rows)
-                n_own = turns.k - 1 if turns.max_uses > 1 else 0
-                yield KeysBySearch(queries, keys, plan, turn, in_turn=turns.order != "closest", n_own=n_own), turn
+    n_own = turns.k - 1 if turns.max_uses > 1 else 0
+    for query_rows, key_rows in admissible.by_domain(strata=line is None):
+        turn = query_rows[priority[query_rows].argsort(stable=True)].tolist()
+        if line is not None:
+            yield _free_keys_on_line(line, query_rows, key_rows), turn
+        else:
+            plan = admissible.plan(keys.shape[1], query_rows, key_rows)
+            yield KeysBySearch(queries, keys, plan, turn, in_turn=turns.order != "closest", n_own=n_own), turn
 
 
 def _priority(admissible: Admissible, turns: Turns) -> Tensor:
@@ -94,49 +94,15 @@ def _priority(admissible: Admissible, turns: Turns) -> Tensor:
     return torch.arange(n, device=device)
 
 
-def _by_domain(rows: Tensor, admissible: Admissible) -> Iterator[Tensor]:
-    """Yield the query rows of each domain; all at once where domains are multi-label."""
-    if admissible.multi_label:
-        yield rows
-        return
-    domain = admissible.query.domain[rows]
-    for one in torch.unique(domain):
-        yield rows[domain == one]
-
-
-class _Line(NamedTuple):
-    """A matching of vectors of one column, in which the std-caliper, if any, is on that very column."""
-
-    query: Array
-    key: Array
-    admissible: Admissible
-
-    @classmethod
-    def of(cls, queries: Tensor, keys: Tensor, admissible: Admissible) -> "_Line | None":
-        """Return the vectors and calipers as a line if they are one."""
-        if queries.shape[1] > 1 or admissible.multi_label or admissible.calipers.prognostic is not None:
-            return None
-        query, key = queries[:, 0].double(), keys[:, 0].double()
-        if admissible.calipers.std is not None and not (
-            torch.equal(query, admissible.query_score) and torch.equal(key, admissible.key_score)
-        ):
-            return None
-        return cls(query.cpu().numpy(), key.cpu().numpy(), admissible)
-
-    def free_keys(self, query_rows: Tensor, key_rows: Tensor) -> KeysOnLine:
-        """Return the keys for the queries of one domain."""
-        query, key = self.admissible.query, self.admissible.key
-        domain = query.domain[query_rows[0]]
-        key_rows = key_rows[key.domain[key_rows] != domain]
-        limit = np.inf
-        if self.admissible.calipers.std is not None:
-            limit = float(self.admissible.window_threshold[int(domain), 1 - int(domain)])
-        groups = [
-            torch.zeros_like(rows) if side.exact is None else side.exact[rows]
-            for side, rows in ((query, query_rows), (key, key_rows))
-        ]
-        rows = [each.cpu().numpy() for each in (query_rows, key_rows, *groups)]
-        return KeysOnLine(self.query, self.key, limit, *rows)
+def _free_keys_on_line(line: Line, query_rows: Tensor, key_rows: Tensor) -> KeysOnLine:
+    """Return the keys for the queries of one domain, all strata at once."""
+    query, key = line.admissible.query, line.admissible.key
+    groups = [
+        torch.zeros_like(rows) if side.exact is None else side.exact[rows]
+        for side, rows in ((query, query_rows), (key, key_rows))
+    ]
+    rows = [each.cpu().numpy() for each in (query_rows, key_rows, *groups)]
+    return KeysOnLine(line.query, line.key, line.limit(int(query.domain[query_rows[0]])), *rows)
 
 
 class _Chosen:

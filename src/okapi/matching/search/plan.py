@@ -89,18 +89,22 @@ class Plan(ABC):
         """Yield the pairs of a block that may be admissible: lists of tiles, each query in at most one of a list."""
         return block.strips()
 
+    def inside(self, block: Block) -> Iterator[tuple[slice | Tensor, Tensor]]:
+        """Yield positions of a block's keys, piece by piece, and which pairs with its queries (r, c) are admissible."""
+        for ((_, places),) in block.strips():
+            keys = block.keys(places)
+            shape = block.rows.stop - block.rows.start, places.stop - places.start
+            scores = torch.zeros(shape, device=self.key_order.device)
+            self.exclude_(scores, block.rows, keys)
+            inside = scores < FAR
+            for pairs in inside.nonzero().split(COUNTED):
+                row, column = pairs.T
+                inside[row, column] = self.admits(row + block.rows.start, block.keys(column + places.start))
+            yield keys, inside
+
     def count_pairs(self) -> int:
         """Return the number of admissible pairs."""
-        total = torch.zeros((), dtype=torch.int64, device=self.key_order.device)
-        for block in self.blocks:
-            for ((_, keys),) in block.strips():
-                scores = torch.zeros(block.rows.stop - block.rows.start, keys.stop - keys.start, device=total.device)
-                self.exclude_(scores, block.rows, block.keys(keys))
-                row, column = (scores < FAR).nonzero(as_tuple=True)
-                positions = row + block.rows.start, block.keys(column + keys.start)
-                for pairs in zip(*(each.split(COUNTED) for each in positions), strict=True):
-                    total += self.admits(*pairs).sum()
-        return int(total)
+        return sum(int(inside.sum()) for block in self.blocks for _, inside in self.inside(block))
 
 
 def cut(start: int, stop: int, size: int) -> Iterator[slice]:
