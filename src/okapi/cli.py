@@ -382,6 +382,7 @@ def _benchmark(parser: Parser) -> None:
         "are tried again. Keys of the config can be options too, for all runs.",
         "  okapi benchmark configs/sites --methods erm,okapi,okapi_plus --seeds 5\n"
         "  okapi benchmark configs/sites --seeds 5 --start-from erm --out runs/sites-from-erm\n"
+        "  okapi benchmark photos.yaml --methods erm,fixmatch,okapi,okapi_plus --seeds 5\n"
         "  okapi benchmark configs/pacs --targets all --seeds 3 --data.root ~/pacs --out runs/pacs\n"
         "  okapi benchmark configs/poverty --folds A-E --engine slurm --slurm-partition gpu --slurm-gpus 1\n\n"
         "The folder gets table.md, table.csv, table.tex, runs.csv (every run with its config's hash, seed,\n"
@@ -390,11 +391,12 @@ def _benchmark(parser: Parser) -> None:
     )
     add = parser.add_argument
     add("configs", type=Path, nargs="+", metavar="CONFIGS", help="a folder of YAML files, or YAML files")
-    add("--methods", metavar="NAMES", help="which files of the folder (default: erm, fixmatch, okapi, okapi_plus)")
+    help_ = "files of the folder (default: erm, fixmatch, okapi, okapi_plus), or algorithms put into the one file"
+    add("--methods", metavar="NAMES", help=help_)
     add("--seeds", default="1", metavar="N", help="how many seeds, from 0, or which: 0,3,7")
     add("--folds", metavar="NAMES", help="folds of the data set, such as A-E")
     add("--targets", metavar="NAMES", help="domains to hold out one after the other, or all")
-    add("--out", type=Path, metavar="DIR", help="where to write (default: runs/ and the name of the folder)")
+    add("--out", type=Path, metavar="DIR", help="where to write (default: runs/ and the name of the file or folder)")
     add("--reference", default="erm", metavar="NAME", help="the method that others are compared with")
     help_ = "train this method first, with every target and seed, and let all runs start from its weights"
     add("--start-from", metavar="NAME", help=help_)

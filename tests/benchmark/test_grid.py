@@ -1,10 +1,14 @@
 """Which runs a benchmark consists of, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 from tests.benchmark.small import DOMAINS
 
 from okapi.benchmark import Cell, make_grid
 from okapi.benchmark.grid import find_methods, folder_name, parse_names, parse_seeds, read_grid, save_grid
+from okapi.commands.benchmark import default_out
+from okapi.config import ERMSettings, FixMatchSettings, OkapiPlusSettings
 
 
 def test_every_method_meets_every_target_and_seed_and_its_config_says_so(configs, tmp_path):
@@ -39,6 +43,26 @@ def test_methods_are_files_of_a_folder_or_the_files_given(configs, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             find_methods(paths, methods)
+
+
+def test_one_file_is_run_by_any_algorithm_with_its_defaults(configs, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text((configs / "okapi.yaml").read_text())
+    grid = make_grid([mine], methods=["erm", "fixmatch", "okapi", "okapi_plus"], start_from="erm")
+    found = {name: config.algorithm for name, config in grid.methods.items()}
+    assert (found["erm"], found["fixmatch"], found["okapi_plus"]) == (
+        ERMSettings(),
+        FixMatchSettings(),
+        OkapiPlusSettings(),
+    )
+    assert found["okapi"].bank == 64  # the file's own
+    assert len({str((config.data, config.model, config.training)) for config in grid.methods.values()}) == 1
+    assert grid.start["erm"].algorithm == ERMSettings()
+    assert list(make_grid([mine]).methods) == ["mine"]
+    with pytest.raises(ValueError, match="method 'ermm' has no config: it must be one of the algorithms 'erm', 'fixm"):
+        make_grid([mine], methods=["ermm"])
+    assert default_out([mine]) == Path("runs/mine")
+    assert default_out([configs]) == Path("runs/configs")
 
 
 def test_what_cannot_be_is_refused(configs):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from okapi import __version__
-from okapi.config import Config, ConfigError, differences, find_config, make_config, read_config
+from okapi.config import ALGORITHM_SETTINGS, Config, ConfigError, differences, find_config, make_config, read_config
 from okapi.files import write_json
 from okapi.messages import listed
 
@@ -153,7 +153,8 @@ def make_grid(
     configs : sequence of Path
         One folder, or YAML files; a method is called as its file.
     methods : sequence of str
-        Which files; by default, of a folder, erm, fixmatch and okapi as far as they are there, and of files all.
+        Which files; by default, of a folder, erm, fixmatch, okapi and okapi_plus as far as they are there, and of files
+        all. Of one file a method may be any algorithm: the section ``algorithm`` is then that algorithm's defaults.
     seeds : sequence of int
     targets : sequence of str
         Domains to hold out one after the other; ``("all",)``: every domain of the data set but those that validate.
@@ -168,7 +169,7 @@ def make_grid(
         raise ValueError("targets and folds cannot both be given: a data set has one or the other")
     files = find_methods(configs, methods)
     start = find_start(configs, start_from) if start_from else {}
-    chosen = {name: read_config(path, overrides) for name, path in files.items()}
+    chosen = {name: _read(name, path, overrides) for name, path in files.items()}
     axis: Axis | None = "target" if targets else "fold" if folds else None
     groups = tuple(targets or folds or (ALL,))
     if targets:
@@ -183,8 +184,13 @@ def make_grid(
         groups=groups,
         reference=reference,
         sources={name: str(path) for name, path in [*files.items(), *start.items()]},
-        start={name: read_config(path, overrides) for name, path in start.items()},
+        start={name: _read(name, path, overrides) for name, path in start.items()},
     )
+
+
+def _read(method: str, path: Path, overrides: Sequence[tuple[str, str]]) -> Config:
+    """Return the config of a method; where the file is that of another, with the method's algorithm."""
+    return read_config(path, overrides if path.stem == method else [*overrides, ("algorithm.name", method)])
 
 
 BASE = "base"
@@ -208,6 +214,9 @@ def find_methods(configs: Sequence[Path], methods: Sequence[str] = ()) -> dict[s
             )
         methods = methods or list(there)
         where = f"the files given are {listed(list(there))}"
+        if len(configs) == 1:
+            there |= {name: configs[0] for name in ALGORITHM_SETTINGS if name not in there}
+            where = f"it must be one of the algorithms {listed(list(ALGORITHM_SETTINGS))}, or of the file {configs[0]}"
     if not methods or (unknown := [name for name in methods if name not in there]):
         raise ValueError(f"method {unknown[0]!r} has no config: {where}" if methods else where)
     return {name: there[name] for name in methods}

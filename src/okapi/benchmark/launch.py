@@ -95,7 +95,7 @@ def run_benchmark(
     with locked(out, f"{out} is being benchmarked by another process"):
         if workers is None and (country or _has_several_processes(grid)):
             workers = 1  # a run that shares the machine cannot say what of its energy is its own
-        engine, saved = _engine(grid, out, workers, slurm)
+        engine, saved = launcher(grid, out, workers, slurm)
         _Benchmark(saved, grid.cells(), out, engine, test, country).run()
         results = read_results(out)
         results.write()
@@ -125,7 +125,7 @@ class Engine(Protocol):
         """Start a job in a slot that is free."""
 
 
-def _engine(grid: Grid, out: Path, workers: int | None, slurm: SlurmSettings | None) -> tuple[Engine, Grid]:
+def launcher(grid: Grid, out: Path, workers: int | None, slurm: SlurmSettings | None) -> tuple[Engine, Grid]:
     """Return what starts runs, and the grid as it is written down, with the number of threads of each run.
 
     They share the cores of the machine. As results depend on the number of threads, it stays what it was when the
@@ -141,7 +141,7 @@ def _engine(grid: Grid, out: Path, workers: int | None, slurm: SlurmSettings | N
     gpus, cores = _gpus(grid), joblib.cpu_count()
     slots = min(workers or len(gpus) or cores, len(grid.cells()))
     saved = save_grid(replace(grid, threads=max(1, cores // slots)), out)
-    return Pool(workers or len(gpus) or max(1, cores // saved.threads), gpus), saved
+    return Pool(min(workers or len(gpus) or max(1, cores // saved.threads), len(grid.cells())), gpus), saved
 
 
 class ThisProcess:

@@ -67,6 +67,7 @@ def benchmark(
 
 
 def default_out(configs: Sequence[Path]) -> Path:
-    """Return where a benchmark is written by default: runs/ and the name of the folder of its configs."""
-    folder = configs[0] if configs[0].is_dir() else configs[0].parent
-    return Path("runs") / (folder.resolve().name or "benchmark")
+    """Return where a benchmark is written by default: runs/ and the name of its config, or of the folder of them."""
+    if len(configs) == 1:
+        return Path("runs") / (configs[0].resolve().stem or "benchmark")
+    return Path("runs") / (configs[0].parent.resolve().name or "benchmark")
