@@ -166,7 +166,7 @@ def test_the_network_is_called_through_its_wrapper_which_is_no_part_of_the_state
     assert set(algorithm.state_dict()) == names
 
 
-@pytest.mark.parametrize("name", ["fixmatch", "okapi", "okapi_plus", "offline_okapi"])
+@pytest.mark.parametrize("name", ["fixmatch", "coral", "dann", "okapi", "okapi_plus", "offline_okapi"])
 def test_a_batch_without_unlabelled_samples_is_rejected(name):
     task = TASKS["classification"]
     with pytest.raises(ValueError, match="unlabelled samples are missing in the batch"):

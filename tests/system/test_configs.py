@@ -96,6 +96,8 @@ METHODS: dict[str, Overrides] = {
     f"{data}/{method}": {}
     for data in ("pacs", "pacs_features", "lsms", "sentiment", "digits", "sites")
     for method in ("fixmatch", "okapi", "okapi_plus", "offline_okapi")
+} | {
+    f"{data}/{method}": {} for data in ("pacs_features", "sites") for method in ("coral", "dann")
 } | {"sentiment_text/okapi": {}, "sentiment_text/okapi_plus": {}}
 DATA_OF_THE_PAPER = ("iwildcam", "poverty", "civilcomments")
 RESNET_18 = {"model.backbone": "resnet-18", "model.pretrained": "microsoft/resnet-18"}

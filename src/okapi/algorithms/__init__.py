@@ -1,7 +1,9 @@
 """How to learn: a batch in, a loss and metrics out. No loop, no data set, no device."""
 
 from okapi.algorithms.base import Algorithm, Needs
+from okapi.algorithms.coral import CORAL
 from okapi.algorithms.cross_domain import SharedDomainsWarning
+from okapi.algorithms.dann import DANN
 from okapi.algorithms.erm import ERM
 from okapi.algorithms.fixmatch import FixMatch
 from okapi.algorithms.offline_okapi import OfflineOkapi, offline_matches
@@ -13,6 +15,8 @@ from okapi.config import PAPER
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "erm": ERM,
     "fixmatch": FixMatch,
+    "coral": CORAL,
+    "dann": DANN,
     "okapi": Okapi,
     "okapi_plus": OkapiPlus,
     "offline_okapi": OfflineOkapi,
@@ -20,6 +24,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 __all__ = [
     "ALGORITHMS",
+    "CORAL",
+    "DANN",
     "ERM",
     "PAPER",
     "Algorithm",

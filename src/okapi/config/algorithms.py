@@ -223,6 +223,34 @@ class FixMatchSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CORALSettings(Settings):
+    """Deep CORAL (Sun and Saenko 2016) between all domains, labelled and unlabelled.
+
+    Parameters
+    ----------
+    weight : float
+        Of the penalty. WILDS 2.0 chooses it between 0.1 and 10 for each data set.
+    """
+
+    name: Literal["coral"] = "coral"
+    weight: NotNegative = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DANNSettings(Settings):
+    """Domain-adversarial training (Ganin et al. 2016) between all domains, labelled and unlabelled.
+
+    Parameters
+    ----------
+    weight : float
+        Of the discriminator's loss. WILDS 2.0 chooses it between 0.1 and 10 for each data set.
+    """
+
+    name: Literal["dann"] = "dann"
+    weight: NotNegative = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class OfflineOkapiSettings(Settings):
     """Offline Okapi; the defaults are those of the paper's PovertyMap experiment.
 
@@ -259,7 +287,15 @@ class OfflineOkapiSettings(Settings):
             )
 
 
-AlgorithmSettings: TypeAlias = ERMSettings | FixMatchSettings | OkapiSettings | OkapiPlusSettings | OfflineOkapiSettings
+AlgorithmSettings: TypeAlias = (
+    ERMSettings
+    | FixMatchSettings
+    | CORALSettings
+    | DANNSettings
+    | OkapiSettings
+    | OkapiPlusSettings
+    | OfflineOkapiSettings
+)
 
 ALGORITHM_SETTINGS: dict[str, type] = {kind.name: kind for kind in get_args(AlgorithmSettings)}
 """What settings the section ``algorithm`` has, by its ``name``."""

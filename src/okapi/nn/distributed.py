@@ -23,6 +23,15 @@ def rows_before(count: int, device: torch.device) -> int:
     return sum(int(part) for part in counts[: rank()])
 
 
+def average_gradient(gradient: Tensor) -> Tensor:
+    """Return the mean over ranks of a gradient, as a hook of a parameter that DistributedDataParallel does not wrap."""
+    if world_size() > 1:
+        gradient = gradient.clone()
+        dist.all_reduce(gradient)
+        gradient /= world_size()
+    return gradient
+
+
 @torch.no_grad()
 def gather(rows: Tensor) -> list[Tensor]:
     """Return the rows (n_r, ...) of every rank, in the order of ranks; ranks may have different numbers of rows.
