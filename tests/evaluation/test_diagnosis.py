@@ -186,6 +186,19 @@ def test_good_pairs_are_not_said_to_hurt():
     assert found.domains.estimated_accuracy.iloc[0] == pytest.approx(0.95, abs=0.1)
 
 
+@pytest.mark.parametrize("labelled", [2, 1])
+def test_a_shift_of_the_classes_is_found(labelled):
+    x, domain, label = sites(n=400, domains=labelled + 1, shift=0.1)
+    target = "abc"[labelled]
+    rare = (domain == target) & (label != 0) & (np.arange(len(label)) % 6 > 0)
+    for keep, shifted in ((~rare, True), (np.ones(len(label), bool), False)):
+        found = diagnose(x[keep], domain[keep], label[keep], unlabelled=[target])
+        here, there = (np.bincount(label[keep & side], minlength=3) for side in (domain == target, domain != target))
+        truth = np.abs(here / here.sum() - there / there.sum()).sum() / 2
+        assert found.domains.class_shift.iloc[0] == pytest.approx(truth, abs=0.06)
+        assert any(reason.startswith("Classes seem to be more") for reason in found.reasons) == shifted
+
+
 # What is read
 
 

@@ -14,7 +14,9 @@ from okapi.nn.pseudo_labels import (
     class_frequencies,
     cluster_sizes,
     known_outcome,
+    likeliest_prior,
     predicted_outcome,
+    prior_by_confusion,
     pseudo_label_loss,
 )
 
@@ -137,3 +139,44 @@ def test_the_error_goes_through_a_checkpoint():
     gate.update(torch.eye(2), torch.tensor([1, 0]))
     copy.load_state_dict(gate.state_dict())
     assert copy() == gate() == 0.25
+
+
+# Label shift
+
+
+def drawn(prior, count, seed=0):
+    """Return exact probabilities under even frequencies, and classes, of samples of overlapping normal classes."""
+    generator = torch.Generator().manual_seed(seed)
+    prior = torch.tensor(prior, dtype=torch.float64)
+    target = torch.multinomial(prior, count, replacement=True, generator=generator)
+    x = 2 * torch.eye(len(prior), dtype=torch.float64)[target]
+    x += torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    return (2 * x).softmax(1), target
+
+
+@pytest.mark.parametrize("prior", [(0.34, 0.33, 0.33), (0.7, 0.2, 0.1), (0.05, 0.05, 0.9), (0.5, 0.5, 0.0)])
+def test_priors_of_shifted_labels_are_found(prior):
+    even = torch.full((3,), 1 / 3, dtype=torch.float64)
+    prediction, target = drawn(prior, 8000)
+    held_out = drawn(even.tolist(), 8000, seed=1)
+    frequency = torch.bincount(target, minlength=3) / 8000
+    by_likelihood, by_confusion = likeliest_prior(prediction, even), prior_by_confusion(prediction, *held_out)
+    for found in (by_likelihood, by_confusion):
+        assert (found - frequency).abs().max() < 0.03
+        assert found.sum().item() == pytest.approx(1)
+        assert found.min() >= 0
+    assert (prediction.mean(0) - frequency).abs().max() > 0.03 or max(prior) < 0.4  # which counting is not
+
+
+def test_a_prior_by_confusion_needs_no_calibration():
+    prediction, target = drawn((0.7, 0.2, 0.1), 8000)
+    held_out, classes = drawn((0.3, 0.3, 0.4), 8000, seed=1)
+    found = prior_by_confusion((prediction**3).softmax(1), (held_out**3).softmax(1), classes)
+    assert (found - torch.bincount(target, minlength=3) / 8000).abs().max() < 0.04
+
+
+def test_priors_where_a_class_is_missing_or_there_is_one():
+    sure = torch.eye(3)[torch.tensor([0, 0, 1, 1])]
+    for found in (likeliest_prior(sure, torch.ones(3) / 3), prior_by_confusion(sure, sure, torch.tensor([0, 0, 1, 1]))):
+        torch.testing.assert_close(found, torch.tensor([0.5, 0.5, 0.0]))
+    assert likeliest_prior(torch.ones(4, 1), torch.ones(1)).tolist() == [1]

@@ -34,8 +34,8 @@ def test_the_best_by_its_score_is_kept(kind, name, monkeypatch, tmp_path):
     register(monkeypatch, kind)
     chosen = train(config(selector=name), tmp_path / "run").selection
     own = LABEL_FREE[name]
-    assert (chosen.selector, chosen.metric) == (name, own.score)
-    values = score(tmp_path / "run", own.score)
+    assert (chosen.selector, chosen.metric) == (name, own.metric)
+    values = score(tmp_path / "run", own.metric)
     assert len(values) == 6
     if name == "ensemble":  # compared with the best under the ensemble of that moment
         anew = score(tmp_path / "run", "ensemble_agreement_of_best")
@@ -45,7 +45,7 @@ def test_the_best_by_its_score_is_kept(kind, name, monkeypatch, tmp_path):
     else:
         best = values.max() if own.higher_is_better else values.min()
         assert chosen.step == values[values == best].index[0]  # of equals the first
-    assert chosen.metrics["unlabelled"][own.score] == values[chosen.step]
+    assert chosen.metrics["unlabelled"][own.metric] == values[chosen.step]
 
 
 def test_scores_are_those_of_the_kept_weights(monkeypatch, tmp_path):

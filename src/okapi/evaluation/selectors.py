@@ -6,33 +6,11 @@ samples of the target domains. ``oracle`` looks at ood_test: it is for upper bou
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from okapi.config import SelectorName
 from okapi.data.task import Task
 from okapi.evaluation.metrics import higher_is_better, main_metric
-
-
-class LabelFree(NamedTuple):
-    """The score by which a label-free selector compares models, and what it needs.
-
-    ``needs`` are splits with samples; ``any_task``: it works in regression, which has no probabilities, too.
-    """
-
-    score: str
-    higher_is_better: bool = True
-    needs: tuple[str, ...] = ("unlabelled",)
-    any_task: bool = False
-
-
-LABEL_FREE = {
-    "entropy": LabelFree("entropy", higher_is_better=False),
-    "infomax": LabelFree("infomax"),
-    "corrected_confidence": LabelFree("corrected_confidence", needs=("unlabelled", "id_val")),
-    "thresholded_confidence": LabelFree("thresholded_confidence", needs=("unlabelled", "id_val")),
-    "ensemble": LabelFree("ensemble_agreement", any_task=True),
-    "match_quality": LabelFree("match_quality", any_task=True),
-}
 
 
 @dataclass(frozen=True)
@@ -48,6 +26,8 @@ class Selector:
     metric : str
         The metric that counts, by its name in ``evaluate``, or a label-free score.
     higher_is_better : bool
+    also : tuple of str
+        Other splits that must have samples.
 
     Examples
     --------
@@ -58,14 +38,15 @@ class Selector:
     name: SelectorName
     split: str | None
     metric: str
-    higher_is_better: bool
+    higher_is_better: bool = True
+    also: tuple[str, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Splits that must have samples."""
-        if self.name in LABEL_FREE:
-            return LABEL_FREE[self.name].needs
-        return () if self.split is None else ("ood_test",) if self.name == "oracle" else (self.split,)
+        if self.split is None:
+            return ()
+        return ("ood_test" if self.name == "oracle" else self.split, *self.also)
 
     def is_better(self, value: float, than: float | None) -> bool:
         """Return whether a value is better than the best so far, None if there is none.
@@ -77,6 +58,20 @@ class Selector:
         if math.isnan(value) or math.isnan(than):
             return math.isnan(than) and not math.isnan(value)
         return value > than if self.higher_is_better else value < than
+
+
+LABEL_FREE: dict[str, Selector] = {
+    chosen.name: chosen
+    for chosen in (
+        Selector("entropy", "unlabelled", "entropy", higher_is_better=False),
+        Selector("infomax", "unlabelled", "infomax"),
+        Selector("corrected_confidence", "unlabelled", "corrected_confidence", also=("id_val",)),
+        Selector("thresholded_confidence", "unlabelled", "thresholded_confidence", also=("id_val",)),
+        Selector("ensemble", "unlabelled", "ensemble_agreement"),
+        Selector("match_quality", "unlabelled", "match_quality"),
+    )
+}
+OF_ANY_TASK = ("ensemble", "match_quality")  # the others need probabilities, which a regression has not
 
 
 def selector(name: SelectorName, task: Task, metric: str | None = None) -> Selector:
@@ -94,9 +89,8 @@ def selector(name: SelectorName, task: Task, metric: str | None = None) -> Selec
         raise ValueError(f"name must be one of {', '.join(get_args(SelectorName))}, got {name!r}")
     metric = metric or main_metric(task)
     direction = higher_is_better(metric)
-    if name in LABEL_FREE:
-        entry = LABEL_FREE[name]
-        if task.kind == "regression" and not entry.any_task:
-            raise ValueError(f"selector {name} needs probabilities, which a regression does not have")
-        return Selector(name, "unlabelled", entry.score, entry.higher_is_better)
-    return Selector(name, None if name == "last" else name, metric, direction)
+    if name not in LABEL_FREE:
+        return Selector(name, None if name == "last" else name, metric, direction)
+    if task.kind == "regression" and name not in OF_ANY_TASK:
+        raise ValueError(f"selector {name} needs probabilities, which a regression does not have")
+    return LABEL_FREE[name]

@@ -12,6 +12,7 @@ EPSILON = 1e-6  # least frequency: a class that is predicted less often is not m
 CLUSTERED = 4096  # samples by which the sizes of clusters are estimated
 SHARPNESS = 8.0  # by how much the logarithm of a membership falls at a cluster's width from its centre
 ROUNDS = 3  # of expectation maximisation
+MOST_ROUNDS, SETTLED = 1000, 1e-6  # of the maximum-likelihood prior: rounds, and the change at which it stops
 MEMORY = 0.9  # share of the past that a step leaves in the error of `ErrorGate`
 
 
@@ -93,6 +94,61 @@ def cluster_sizes(encoding: Tensor, membership: Tensor) -> Tensor:
         width = (membership * distance).sum() / mass.sum()
         membership = (mass.clamp(min=EPSILON).log() - SHARPNESS * distance / width.clamp(min=EPSILON)).softmax(-1)
     return membership.mean(0)
+
+
+def likeliest_prior(prediction: Tensor, source_prior: Tensor) -> Tensor:
+    """Return the class prior (C,) under which unlabelled samples are likeliest: maximum-likelihood label shift (MLLS).
+
+    Expectation maximisation over predictions (Saerens, Latinne & Decaestecker, 2002). It takes classes to look alike
+    where labels are from and where they are not, and probabilities to be calibrated where they are from: by a
+    temperature of held-out samples, say (Alexandari, Kundaje & Shrikumar, 2020).
+
+    Parameters
+    ----------
+    prediction : tensor (n, C)
+        Probabilities of unlabelled samples.
+    source_prior : tensor (C,)
+        Class frequencies where the labels are from.
+
+    Examples
+    --------
+    >>> sure = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> likeliest_prior(sure, torch.tensor([0.5, 0.5]))
+    tensor([0.7500, 0.2500])
+    """
+    prior = source_prior
+    for _ in range(MOST_ROUNDS):
+        before, prior = prior, align(prediction, prior, source_prior).mean(0)
+        if (prior - before).abs().max() < SETTLED:
+            break
+    return prior
+
+
+def prior_by_confusion(prediction: Tensor, held_out: Tensor, target: Tensor) -> Tensor:
+    """Return the class prior (C,) of unlabelled samples by how a model confuses classes: black-box shift (BBSE).
+
+    What is predicted of unlabelled samples on average is what is predicted of each class, times how frequent it is
+    (Lipton, Wang & Smola, 2018). Predictions need not be calibrated.
+
+    Parameters
+    ----------
+    prediction : tensor (n, C)
+        Probabilities of unlabelled samples.
+    held_out : tensor (m, C)
+        Probabilities of labelled samples that the model was not trained on.
+    target : tensor (m,), int64
+        Their classes.
+
+    Examples
+    --------
+    >>> held_out, target = torch.tensor([[0.8, 0.2], [0.2, 0.8]]), torch.tensor([0, 1])
+    >>> prior_by_confusion(torch.tensor([[0.65, 0.35]]), held_out, target)
+    tensor([0.7500, 0.2500])
+    """
+    classes = one_hot(target, held_out.shape[1]).to(held_out)
+    of_each = held_out.T @ classes / classes.sum(0).clamp(min=1)
+    prior: Tensor = (torch.linalg.pinv(of_each) @ prediction.mean(0)).clamp(min=0)
+    return prior / prior.sum().clamp(min=EPSILON)
 
 
 def pseudo_label_loss(task: Task, outcome: Tensor, prediction: Tensor, threshold: float) -> tuple[Tensor, Tensor]:

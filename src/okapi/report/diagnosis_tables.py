@@ -60,7 +60,11 @@ def domains_table(found: Diagnosis) -> Table:
     others = "the labelled domains" if found.task else "all other domains"
     about = f"AUC: how well a linear model tells a domain from {others}; 0.5 is not at all, 1 is without error."
     columns: Formats = {"domain": None, "samples": count, "AUC": decimal}
-    rows = found.domains.rename(columns={"auc": "AUC", "estimated_accuracy": "estimated accuracy"})
+    names = {"auc": "AUC", "class_shift": "class shift", "estimated_accuracy": "estimated accuracy"}
+    rows = found.domains.rename(columns=names)
+    if "class shift" in rows:
+        columns["class shift"] = share
+        about += " Class shift: by what share of the samples class frequencies seem to differ from the labels'."
     if "estimated accuracy" in rows:
         columns["estimated accuracy"] = share
         about += " Estimated accuracy: of a plain model, by its confidence, corrected where labels are known."

@@ -47,8 +47,9 @@ class Diagnosis:
     domains : DataFrame
         A row per unlabelled domain: ``domain``, ``samples``, ``auc`` of its propensities and those of the labelled
         domains (without labels, of all others) by models that were fitted to other samples; in classification the
-        ``confidence`` of a plain model, and with several labelled domains the ``estimated_accuracy``: the confidence
-        less what it is too high by in the domains left out.
+        ``confidence`` of a plain model, and ``class_shift``, by what share class frequencies seem to differ from those
+        of the labels; with several labelled domains the ``estimated_accuracy``: the confidence less what it is too high
+        by in the domains left out.
     unlabelled_matches : DataFrame
         Matches of each unlabelled ``domain`` in all labelled ones by ``strategy``: ``match_rate``, ``distinct_keys``
         (as a share of the pairs), ``busiest_key`` (as a share of the matched queries), ``agreement`` of the model and

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
@@ -15,6 +16,7 @@ from okapi.evaluation.diagnosis.verdict import LEAST_MATCHED
 from okapi.evaluation.metrics import Floats, accuracy, decide, pearson_r, probabilities
 from okapi.matching import Matches
 from okapi.nn.match_metrics import hubness
+from okapi.nn.pseudo_labels import likeliest_prior, prior_by_confusion
 
 
 class Known(NamedTuple):
@@ -81,6 +83,7 @@ def look_at(samples: Samples, domain: str, known: Known | None, k: int) -> Unlab
             row["agreement"] = _agreement(task, outputs, labels, matches)
         if task.kind == "classification":
             about["confidence"] = float(probabilities(task, outputs).max(axis=1).mean())
+            about["class_shift"] = _class_shift(task, outputs, labels, known)
             if known is not None:
                 about["estimated_accuracy"] = label_free.corrected_confidence(task, outputs, *known)
     return Unlabelled(about, rows)
@@ -128,6 +131,21 @@ def _chance(task: Task, truth: NDArray[Any], labels: NDArray[Any]) -> float:
         return 0.0
     one, other = (np.bincount(part, minlength=task.outputs) / len(part) for part in (truth, labels))
     return float(one @ other)
+
+
+def _class_shift(task: Task, outputs: Floats, labels: NDArray[Any], known: Known | None) -> float:
+    """Return the share of unlabelled samples, (0, 1), by whose classes frequencies seem to differ from those labelled.
+
+    That is half the sum of absolute differences; by the confusions in domains left out, or by maximum likelihood.
+    """
+    source = torch.from_numpy(np.bincount(labels, minlength=task.outputs) / len(labels))
+    prediction = torch.from_numpy(probabilities(task, outputs))
+    if known is None:
+        prior = likeliest_prior(prediction, source)
+    else:
+        held_out = torch.from_numpy(probabilities(task, known.outputs))
+        prior = prior_by_confusion(prediction, held_out, torch.from_numpy(known.target))
+    return float((prior - source).abs().sum() / 2)
 
 
 def _agreement(task: Task, outputs: Floats, labels: NDArray[Any], matches: Matches) -> float:

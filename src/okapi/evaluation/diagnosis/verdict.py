@@ -11,6 +11,7 @@ import pandas as pd
 
 from okapi.config import OkapiPlusSettings, OkapiSettings, PrognosticMatchingSettings
 from okapi.evaluation.diagnosis.strategies import CALLED, STRATEGIES
+from okapi.messages import listed
 
 Verdict: TypeAlias = Literal["help", "may help", "hurt", "unknown"]
 Basis: TypeAlias = Literal["leave_one_domain_out", "agreement", "none"]
@@ -31,6 +32,8 @@ FUNNEL = 0.5
 """Calipers funnel queries if they halve the share of distinct keys, or make a hub twice as busy as without them."""
 HUB = 0.2
 """A key that serves this share of the queries is a hub: it pulls them together whatever they are."""
+CLASS_SHIFT = 0.2
+"""Where the classes of so many samples are others than where labels are from, nearest samples are often of another."""
 AGREEMENT = 0.5
 """Where pairs and model disagree on more than half of the samples, one of them is wrong on more than a quarter.
 
@@ -190,6 +193,12 @@ def _reasons(basis: Basis, table: pd.DataFrame, domains: pd.DataFrame) -> tuple[
         reasons.append(
             "Across domains a plain model is hardly better than chance: these encodings say nothing of the "
             "targets. Those of a trained encoder may."
+        )
+    if "class_shift" in domains and (shifted := domains[domains.class_shift >= CLASS_SHIFT].domain.tolist()):
+        reasons.append(
+            f"Classes seem to be more or less frequent in {listed(shifted)} than where the labels are from (by "
+            f"{domains.class_shift.max():.0%} of the samples): pairs may be right less often there, so validate "
+            "without matching, too."
         )
     for why, rows in table.groupby("why", sort=False):
         *most, last = (CALLED[str(name)] for name in rows.index)
