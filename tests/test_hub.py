@@ -18,20 +18,22 @@ from tests.models.tiny import TEXT, VISION, save
 
 from okapi import hub
 from okapi.cli import main
+from okapi.config import TextSettings
 from okapi.data.text import load_tokenizer
 from okapi.models import TextEncoder, VisionBackbone
 
 NAMED: dict[str, Callable[[], object]] = {
     "backbone 'no/such'": lambda: VisionBackbone("no/such"),
     "pretrained 'no/such'": lambda: VisionBackbone("resnet-18", pretrained="no/such"),
-    "pretrained 'no-such'": lambda: TextEncoder(pretrained="no-such"),
+    "pretrained 'no-such'": lambda: TextEncoder(TextSettings(pretrained="no-such")),
     "tokenizer 'no/such'": lambda: load_tokenizer("no/such"),
 }
 LOADS = """
+from okapi.config import TextSettings
 from okapi.data.text import load_tokenizer
 from okapi.models import TextEncoder, VisionBackbone
 print(VisionBackbone("okapi/resnet", 8, pretrained="okapi/resnet").out_features)
-print(TextEncoder(pretrained="okapi/bert").transformer.config.model_type)
+print(TextEncoder(TextSettings(pretrained="okapi/bert")).transformer.config.model_type)
 print(load_tokenizer("okapi/bert").pad_token)
 """
 LOADED = ["16", "bert", "[PAD]"]

@@ -125,9 +125,9 @@ def test_weights_are_read_from_a_folder(tmp_path: Path, small_backbone: str):
     saved = VisionBackbone(small_backbone).eval()
     saved.backbone.save_pretrained(tmp_path)
     pictures = torch.rand(2, 3, 32, 32)
-    read = VisionBackbone(small_backbone, pretrained=tmp_path).eval()
+    read = VisionBackbone(small_backbone, pretrained=str(tmp_path)).eval()
     torch.testing.assert_close(read(pictures), saved(pictures))
-    nine = VisionBackbone(small_backbone, channels=9, pretrained=tmp_path).eval()
+    nine = VisionBackbone(small_backbone, channels=9, pretrained=str(tmp_path)).eval()
     grey = pictures.mean(1, keepdim=True)  # for which the channels of the first layer only add up
     torch.testing.assert_close(nine(grey.expand(2, 9, 32, 32)), saved(grey.expand(2, 3, 32, 32)), rtol=1e-4, atol=1e-5)
 
@@ -135,7 +135,7 @@ def test_weights_are_read_from_a_folder(tmp_path: Path, small_backbone: str):
 def test_weights_of_another_network_are_refused(tmp_path: Path, small_backbone: str):
     VisionBackbone(small_backbone).backbone.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"pretrained must hold a resnet-18, .* holds another network"):
-        VisionBackbone("resnet-18", pretrained=tmp_path)
+        VisionBackbone("resnet-18", pretrained=str(tmp_path))
     with pytest.raises(ValueError, match=r"none' is no folder, and on the hub"):
         VisionBackbone("resnet-18", pretrained=tmp_path / "none")
     with pytest.raises(
@@ -148,7 +148,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path, small_backbone: 
 
 
 def test_tokens_that_are_masked_do_not_count():
-    encoder = TextEncoder(**TINY, out_features=8).eval()
+    encoder = TextEncoder(TextSettings(**TINY, out_features=8)).eval()
     mask = torch.tensor([[1, 1, 1, 1, 0, 0, 0]]).expand(3, 7)
     changed = TOKENS["input_ids"].clone()
     changed[:, 4:] = 1
@@ -158,9 +158,9 @@ def test_tokens_that_are_masked_do_not_count():
 
 
 def test_text_weights_are_read_from_a_folder(tmp_path: Path):
-    saved = TextEncoder(**TINY, out_features=8)
+    saved = TextEncoder(TextSettings(**TINY, out_features=8))
     saved.transformer.save_pretrained(tmp_path)
-    read = TextEncoder(pretrained=tmp_path, out_features=8)
+    read = TextEncoder(TextSettings(pretrained=str(tmp_path), out_features=8))
     for name, tensor in saved.transformer.state_dict().items():
         assert torch.equal(tensor, read.transformer.state_dict()[name])
 

@@ -27,7 +27,7 @@ def folders(tmp_path_factory) -> dict[str, str]:
 
 @pytest.mark.parametrize("family", TEXT)
 def test_any_encoder_encodes_by_its_first_token_and_learns(family, folders):
-    encoder = TextEncoder(pretrained=folders[family], out_features=8)
+    encoder = TextEncoder(TextSettings(pretrained=folders[family], out_features=8))
     encoding = encoder(TOKENS)
     assert encoding.shape == (3, 8)
     encoding.square().sum().backward()
@@ -39,8 +39,8 @@ def test_any_encoder_encodes_by_its_first_token_and_learns(family, folders):
 
 
 def test_a_backbone_says_the_architecture_only(folders):
-    random = TextEncoder(backbone=folders["bert"], out_features=8)
-    read = TextEncoder(backbone=folders["bert"], pretrained=folders["bert"], out_features=8)
+    random = TextEncoder(TextSettings(backbone=folders["bert"], out_features=8))
+    read = TextEncoder(TextSettings(backbone=folders["bert"], pretrained=folders["bert"], out_features=8))
     word = "embeddings.word_embeddings.weight"
     assert random.transformer.state_dict()[word].shape == read.transformer.state_dict()[word].shape
     assert not torch.equal(random.transformer.state_dict()[word], read.transformer.state_dict()[word])
@@ -55,6 +55,6 @@ def test_what_cannot_encode_a_text_is_refused(folders, tmp_path: Path):
         text_encoder(TextSettings(layers=1, width=8, heads=1, longest=14), tokens)
     gpt = save(tmp_path / "gpt", "gpt2", {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50})
     with pytest.raises(ValueError, match="must be one whose first token sees the whole text"):
-        TextEncoder(backbone=gpt)
+        TextEncoder(TextSettings(backbone=gpt))
     with pytest.raises(ValueError, match=r"pretrained must hold a .*bert, .*distilbert holds another network"):
-        TextEncoder(backbone=folders["bert"], pretrained=folders["distilbert"])
+        TextEncoder(TextSettings(backbone=folders["bert"], pretrained=folders["distilbert"]))

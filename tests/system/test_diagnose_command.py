@@ -111,7 +111,7 @@ REFUSED = {
 def inputs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     frame = blobs(60)
-    frame = frame.assign(x=np.arange(60.0), known=1 + np.arange(60) % 2, same=1).drop(columns="encoding")
+    frame = frame.assign(x=np.sin(np.arange(60.0)), known=1 + np.arange(60) % 2, same=1).drop(columns="encoding")
     frame.to_csv(folder / "z.csv", index=False)
     frame.assign(site="oslo").to_csv(folder / "one.csv", index=False)
     frame.assign(x=frame.x.where(frame.index != 6))[["site", "x"]].to_parquet(folder / "nan.parquet")

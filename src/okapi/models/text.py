@@ -1,8 +1,6 @@
 """An encoder for text: a transformer of the transformers library, and a hidden layer on its first token."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,63 +10,37 @@ from okapi.config import TextSettings
 from okapi.hub import first_line
 from okapi.models.pretrained import copy_weights, freeze_unused, make_network, read_architecture
 
-_TRIED = 8  # tokens of a text on which a transformer is tried
-
 
 class TextEncoder(nn.Module):
     """A transformer; what it says of the first token goes through a layer with GELU, layer normalisation and dropout.
 
     Parameters
     ----------
-    layers, width, heads, feed_forward : int
-        Of a DistilBERT, if neither ``backbone`` nor ``pretrained`` says what the transformer is like.
-    vocabulary : int
-        How many tokens there are; of a DistilBERT.
-    longest : int
-        The most tokens that a text may have; of a DistilBERT.
-    out_features : int
-        Width of the encoding.
-    dropout : float
-        Share of the encoding that is dropped in training.
-    backbone : path, optional
-        A folder, or a name on the hub, whose ``config.json`` says what the transformer is like, such as BERT, RoBERTa
-        or MiniLM: any whose first token sees the whole text.
-    pretrained : path, optional
-        A folder that ``save_pretrained`` of transformers wrote, or a name on the hub: weights, and, without
-        ``backbone``, what the transformer is like. By default weights are random.
+    settings : TextSettings
     tokens : int
         Length of a text on which the transformer is tried: one that is too long for it is reported at once.
     """
 
-    def __init__(
-        self,
-        *,
-        layers: int = 6,
-        width: int = 768,
-        heads: int = 12,
-        feed_forward: int = 3072,
-        vocabulary: int = 30522,
-        longest: int = 512,
-        out_features: int = 768,
-        dropout: float = 0.1,
-        backbone: str | Path | None = None,
-        pretrained: str | Path | None = None,
-        tokens: int = _TRIED,
-    ) -> None:
+    def __init__(self, settings: TextSettings | None = None, tokens: int = 8) -> None:
         super().__init__()
-        if backbone is None and pretrained is None:
-            architecture, name = _distilbert(layers, width, heads, feed_forward, vocabulary, longest), "distilbert"
+        settings = settings or TextSettings()
+        if settings.backbone is None and settings.pretrained is None:
+            architecture, name = _distilbert(settings), "distilbert"
         else:
-            key, name = ("pretrained", str(pretrained)) if backbone is None else ("backbone", str(backbone))
+            key = "pretrained" if settings.backbone is None else "backbone"
+            name = getattr(settings, key)
             architecture = read_architecture(key, name, _otherwise(key))
         self.transformer: nn.Module = make_network("backbone", name, architecture)
         inner = self._try(name, tokens)
-        if pretrained is not None:
-            copy_weights(self.transformer, str(pretrained), name, _otherwise("pretrained"))
+        if settings.pretrained is not None:
+            copy_weights(self.transformer, settings.pretrained, name, _otherwise("pretrained"))
+        self.out_features = settings.out_features
         self.hidden = nn.Sequential(
-            nn.Linear(inner, out_features), nn.GELU(), nn.LayerNorm(out_features), nn.Dropout(dropout)
+            nn.Linear(inner, self.out_features),
+            nn.GELU(),
+            nn.LayerNorm(self.out_features),
+            nn.Dropout(settings.dropout),
         )
-        self.out_features = out_features
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return encodings (n, out_features) of ``input_ids`` and ``attention_mask``, both (n, tokens)."""
@@ -102,22 +74,21 @@ def text_encoder(settings: TextSettings, sample: Tensor | Mapping[str, Tensor]) 
     """Return the encoder for tokens such as one sample's, ``input_ids`` and ``attention_mask``, both (tokens,)."""
     if not isinstance(sample, Mapping) or not {"input_ids", "attention_mask"} <= set(sample):
         raise TypeError("model 'text' takes mappings with input_ids and attention_mask, got other samples")
-    sizes = {key: value for key, value in asdict(settings).items() if key != "name"}
-    return TextEncoder(**sizes, tokens=len(sample["input_ids"]))
+    return TextEncoder(settings, len(sample["input_ids"]))
 
 
-def _distilbert(layers: int, width: int, heads: int, feed_forward: int, vocabulary: int, longest: int) -> Any:
+def _distilbert(settings: TextSettings) -> Any:
     from transformers import DistilBertConfig
 
-    if width % heads:
-        raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
+    if settings.width % settings.heads:
+        raise ValueError(f"width must be a multiple of heads, got {settings.width} and {settings.heads}")
     return DistilBertConfig(
-        n_layers=layers,
-        dim=width,
-        n_heads=heads,
-        hidden_dim=feed_forward,
-        vocab_size=vocabulary,
-        max_position_embeddings=longest,
+        n_layers=settings.layers,
+        dim=settings.width,
+        n_heads=settings.heads,
+        hidden_dim=settings.feed_forward,
+        vocab_size=settings.vocabulary,
+        max_position_embeddings=settings.longest,
     )
 
 
