@@ -88,7 +88,7 @@ def working(task: str) -> Iterator[Callable[[str], None]]:
 
 
 class Counting:
-    """Shows how many of many things are done, how many a second and the time left; on stderr.
+    """Shows how many of many things are done, and the time left; on stderr.
 
     Parameters
     ----------
@@ -97,23 +97,25 @@ class Counting:
     things : str
     every : float
         Seconds between lines where nobody watches.
+    shown : bool
+        False shows nothing: of several processes one speaks.
     """
 
-    def __init__(self, first: int, last: int, things: str, every: float = 10.0) -> None:
+    def __init__(self, first: int, last: int, things: str, every: float = 10.0, shown: bool = True) -> None:
         self._first, self._done, self._last, self._things, self._every = first, first, last, things, every
-        self._console = stderr()
+        self._is_shown, self._console = shown, stderr()
         self._bar = Progress(
             TextColumn("{task.completed:,} of {task.total:,}"),
             BarColumn(bar_width=24),
             TaskProgressColumn(),
             TextColumn("{task.description}"),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=not (shown and self._console.is_terminal),
         )
         self._task = self._bar.add_task("", total=last, completed=first)
 
     def __enter__(self) -> "Counting":
-        self._began = self._shown = time.monotonic()
+        self._began = self._latest = time.monotonic()
         self._bar.start()
         return self
 
@@ -122,15 +124,20 @@ class Counting:
     ) -> None:
         self._bar.stop()
 
-    def add(self, count: int) -> None:
-        """Say that so many more are done."""
+    def add(self, count: int, text: str = "", due: bool = False) -> None:
+        """Note that so many more are done; ``text`` is shown in place of how many a second, ``due`` wants a line."""
         self._done += count
         now = time.monotonic()
         rate = (self._done - self._first) / max(now - self._began, 1e-9)
         left = timedelta(seconds=round((self._last - self._done) / rate))
-        text = f"{rate:,.0f} {self._things}/s  {left} left"
+        text = f"{text or f'{rate:,.0f} {self._things}/s'}  {left} left"
         if self._console.is_terminal:
             self._bar.update(self._task, completed=self._done, description=text)
-        elif now - self._shown >= self._every or self._done == self._last:
-            self._shown = now
-            self._console.print(Text(f"{self._done:,} of {self._last:,}  {text}"), soft_wrap=True)
+        elif due or now - self._latest >= self._every or self._done == self._last:
+            self._latest = now
+            self.say(f"{self._done:,} of {self._last:,} {self._things}  {text}")
+
+    def say(self, text: str) -> None:
+        """Show a sentence, above the bar where there is one."""
+        if self._is_shown:
+            self._console.print(Text(text), soft_wrap=True)

@@ -67,7 +67,7 @@ def test_every_config_trains(name, erm_run, tmp_path, capsys):
     assert train(CONFIGS / f"{name}.yaml", "--out", run, *SHORT, *extra, "--seed", 7) == 0
     out, errors = capsys.readouterr()
     assert f"Weights: {run / 'model.safetensors'}" in out
-    assert re.search(r"step 12 of 12  loss \d.*images/s  0:00:00 left", errors)
+    assert re.search(r"12 of 12 steps  loss \d.*images/s  0:00:00 left", errors)
     assert ("match rate" in errors) == (name in ("okapi", "offline_okapi"))
     left = {path.name for path in run.iterdir()} - {"matches.safetensors"}
     assert left == {".lock", "checkpoints", "classes.json", "config.yaml", "environment.json", "metrics.csv"} | {

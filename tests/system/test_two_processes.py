@@ -78,7 +78,7 @@ def test_two_processes_with_half_the_batch_each_learn_what_one_learns(tmp_path):
     config.write_text(yaml.safe_dump(CONFIG))
     assert main(["train", str(config), "--out", str(tmp_path / "one")]) == 0
     errors = end(start([config, "--out", tmp_path / "two"], environment(tmp_path), TORCHRUN))
-    assert errors.count("step 20 of 20") == 1  # one of them speaks
+    assert errors.count("20 of 20 steps") == 1  # one of them speaks
     one, two = figures(tmp_path / "one"), figures(tmp_path / "two")
     pd.testing.assert_index_equal(one.index, two.index)
     loss, rate = (one.xs(("train", figure), level=("split", "metric")) for figure in ("loss", "match_rate"))

@@ -1,5 +1,6 @@
 """Encodings of a data set in a file, and the file as a data set again."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from okapi.config import Config, make_config
 from okapi.data import read_table
 from okapi.data.dataset import Dataset
 from okapi.data.registry import build_dataset
-from okapi.training import embed, open_model
+from okapi.training import embed, embedding, open_model
 from okapi.training.setup import build_network
 
 ROWS = 2100  # three chunks
@@ -172,29 +173,33 @@ def test_numbers_are_targets_too(tmp_path: Path):
 # Going on
 
 
-def test_chunks_of_the_same_run_are_used_and_those_of_another_refused(config: Config, tmp_path: Path, monkeypatch):
-    out = tmp_path / "z.parquet"
+def test_what_a_run_has_left_is_used_and_what_another_has_left_refused(config: Config, tmp_path: Path, monkeypatch):
+    out, append, written = tmp_path / "z.parquet", embedding._Partial.append, []
 
-    def stopping(*_: object) -> None:
-        raise KeyboardInterrupt
+    def stopping(partial: Any, encodings: Any) -> None:
+        if written:
+            raise KeyboardInterrupt
+        append(partial, encodings)
+        written.append(len(encodings))
 
     with monkeypatch.context() as patched:
-        patched.setattr("okapi.training.encodings.EncodingsFile.write", stopping)
+        patched.setattr(embedding._Partial, "append", stopping)
         with pytest.raises(KeyboardInterrupt):
             embed(config, out)
-    parts = tmp_path / "z.parquet.parts"
-    chunks = sorted(parts.glob("*.npy"))
-    assert len(chunks) == 3
-    chunks[1].write_bytes(chunks[1].read_bytes()[:-8])  # torn
+    assert written == [1024]
     for change, words in [({"normalise": True}, "other normalise: give --restart"), ({"splits": ["train"]}, "samples")]:
         with pytest.raises(ValueError, match=words):
             embed(config, out, **change)
     other = make_config({**config.as_dict(), "seed": 3})
     with pytest.raises(ValueError, match="other weights: give --restart"):
         embed(other, out)
-    assert embed(config, out).found == ROWS - 1024
+    torn = shutil.copytree(tmp_path / "z.parquet.parts", tmp_path / "torn.parquet.parts") / "encodings.npy"
+    torn.write_bytes(torn.read_bytes()[:-8])
+    assert embed(config, out).found == 1024
     whole = embed(config, tmp_path / "whole.parquet")
     assert out.read_bytes() == whole.path.read_bytes()
+    assert embed(config, tmp_path / "torn.parquet").found == 0
+    assert (tmp_path / "torn.parquet").read_bytes() == whole.path.read_bytes()
     with pytest.raises(ValueError, match=r"z.parquet is there already; --restart writes it anew"):
         embed(other, out)
     assert embed(other, out, restart=True).found == 0

@@ -1,7 +1,6 @@
 """``okapi train``."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +8,6 @@ from okapi.config import read_config
 
 if TYPE_CHECKING:
     from okapi.runs import Results
-    from okapi.training import DryRun
 
 
 def train(
@@ -50,7 +48,7 @@ def train(
         results = training.resume(resume, overrides)
         text = f"{resume} is finished already" if results is None else results_text(results, resume)
     elif read is not None and (out is None or dry_run):
-        text = dry_run_text(training.estimate(read))
+        text = "\n".join(f"{name:<20} {value}" for name, value in training.estimate(read).items())
     elif read is not None and out is not None:
         text = results_text(training.train(read, out), out)
     if is_first():
@@ -70,23 +68,3 @@ def results_text(results: "Results", run: Path) -> str:
         shown = {name: value for name, value in metrics.items() if name in (plain_metric(name), chosen.metric)}
         lines.append(f"{split}: " + ", ".join(f"{name} {value:.4g}" for name, value in shown.items()))
     return "\n".join([*lines, f"Weights: {run / 'model.safetensors'}"])
-
-
-def dry_run_text(tried: "DryRun") -> str:
-    """Return what a dry run says of the whole run, a line each."""
-    each = f"{tried.processes} processes, each" if tried.processes > 1 else "one process"
-    rows = {
-        "Weights": f"{tried.trained:,} trained, {tried.all_weights:,} with those of the momentum encoder",
-        "Other state": f"{_size(tried.banks)} (memory banks, statistics)",
-        "Memory": f"{_size(tried.memory)} at most on {tried.device}, {each}",
-        "Time per step": f"{tried.seconds_per_step:.3g} s for {tried.images} images",
-        "Time per validation": f"{tried.seconds_per_validation:.3g} s",
-        "Whole run": f"{timedelta(seconds=round(tried.seconds))} for {tried.steps} steps, validation included",
-        "Loss": f"{tried.loss:.4g} at the second step",
-    }
-    width = max(map(len, rows))
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**20:,.1f} MiB"

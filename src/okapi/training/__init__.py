@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from okapi.training.dry_run import DryRun, estimate
+    from okapi.training.dry_run import estimate
     from okapi.training.embedding import Embedded, embed, open_model
     from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
     from okapi.training.predictor import Predictor
     from okapi.training.trainer import Trainer, resume, train
 
 _HOME = {
-    "dry_run": ("DryRun", "estimate"),
+    "dry_run": ("estimate",),
     "embedding": ("Embedded", "embed", "open_model"),
     "errors": ("InterruptedRunError", "NotFiniteError", "RunError"),
     "predictor": ("Predictor",),
@@ -22,7 +22,6 @@ _HOME = {
 }
 
 __all__ = [
-    "DryRun",
     "Embedded",
     "InterruptedRunError",
     "NotFiniteError",

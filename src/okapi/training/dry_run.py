@@ -3,11 +3,12 @@
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass
+from datetime import timedelta
 from math import ceil
 
 import psutil
 import torch
+from torch import Tensor
 
 from okapi.config import Config
 from okapi.data.batches import batch_loader
@@ -25,49 +26,11 @@ if sys.platform != "win32":
     import resource
 
 
-@dataclass(frozen=True, kw_only=True)
-class DryRun:
-    """What two steps say of a whole run.
+def estimate(config: Config) -> dict[str, str]:
+    """Build everything, do two steps and two batches of validation; return what the whole run will take, by name.
 
-    Parameters
-    ----------
-    trained, all_weights : int
-        Numbers that are trained; those and the momentum encoder's.
-    banks : int
-        Bytes of other state, memory banks above all.
-    memory : int
-        Greatest memory of this process in bytes; of its GPU where there is one.
-    device : str
-    processes : int
-    steps : int
-        Of the whole run.
-    images : int
-        Of one step, of all processes together.
-    seconds_per_step : float
-        Of the second step: the first does things that are done once.
-    seconds_per_validation : float
-    seconds : float
-        Of the whole run.
-    loss : float
-        Of the second step.
+    Times are of the second step: the first does things that are done once.
     """
-
-    trained: int
-    all_weights: int
-    banks: int
-    memory: int
-    device: str
-    processes: int
-    steps: int
-    images: int
-    seconds_per_step: float
-    seconds_per_validation: float
-    seconds: float
-    loss: float
-
-
-def estimate(config: Config) -> DryRun:
-    """Build everything, do two steps and two batches of validation, and estimate the whole run."""
     config = as_launched(config)
     settings, fabric = config.training, make_fabric(config)
     parts = prepare(config)
@@ -94,21 +57,24 @@ def estimate(config: Config) -> DryRun:
         deque(run_over(algorithm.network, dataset, some, batch_size=size, fabric=fabric), maxlen=0)
         seconds_per_validation = (time.perf_counter() - began) * len(rows) / len(some)
     validations = ceil(settings.steps / settings.validate_every)
-    weights, buffers = list(algorithm.parameters()), algorithm.buffers()
-    return DryRun(
-        trained=sum(weight.numel() for weight in weights if weight.requires_grad),
-        all_weights=sum(weight.numel() for weight in weights),
-        banks=sum(buffer.numel() * buffer.element_size() for buffer in buffers),
-        memory=_peak_memory(fabric.device),
-        device=str(fabric.device),
-        processes=fabric.world_size,
-        steps=settings.steps,
-        images=sum(map(len, drawn)) * fabric.world_size,
-        seconds_per_step=seconds_per_step,
-        seconds_per_validation=seconds_per_validation,
-        seconds=settings.steps * seconds_per_step + validations * seconds_per_validation,
-        loss=metrics["loss"],
-    )
+    weights = list(algorithm.parameters())
+    banks = sum(buffer.numel() * buffer.element_size() for buffer in algorithm.buffers())
+    trained = sum(weight.numel() for weight in weights if weight.requires_grad)
+    seconds = settings.steps * seconds_per_step + validations * seconds_per_validation
+    processes = f"{fabric.world_size} processes, each" if fabric.world_size > 1 else "one process"
+    return {
+        "Weights": f"{trained:,} trained, {sum(map(Tensor.numel, weights)):,} with those of the momentum encoder",
+        "Other state": f"{_size(banks)} (memory banks, statistics)",
+        "Memory": f"{_size(_peak_memory(fabric.device))} at most on {fabric.device}, {processes}",
+        "Time per step": f"{seconds_per_step:.3g} s for {sum(map(len, drawn)) * fabric.world_size} images",
+        "Time per validation": f"{seconds_per_validation:.3g} s",
+        "Whole run": f"{timedelta(seconds=round(seconds))} for {settings.steps} steps, validation included",
+        "Loss": f"{metrics['loss']:.4g} at the second step",
+    }
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB"
 
 
 def _peak_memory(device: torch.device) -> int:

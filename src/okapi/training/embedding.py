@@ -1,11 +1,12 @@
-"""Encodings of a data set by a trained or pretrained encoder, chunk by chunk: a run that was killed goes on."""
+"""Encodings of a data set by a trained or pretrained encoder; a run that was killed goes on."""
 
 import hashlib
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,11 +20,10 @@ from okapi.data.dataset import Dataset
 from okapi.data.io import check_output
 from okapi.data.registry import build_dataset
 from okapi.data.splits import SPLITS
-from okapi.files import remove, replacing
+from okapi.files import locked, remove, remove_unfinished, replacing, write_json
 from okapi.models import untrained
 from okapi.runs import Run
 from okapi.runs.weights import read_weights
-from okapi.training.chunks import Chunks, parts_folder
 from okapi.training.devices import find_device
 from okapi.training.encodings import SUFFIXES, EncodingsFile
 from okapi.training.errors import NotFiniteError, RunError
@@ -101,8 +101,8 @@ def embed(
 ) -> Embedded:
     """Write the encodings of a data set with ids, domains, splits and targets.
 
-    Chunks are kept in a folder beside ``out`` until all are there. Started again after it was killed, it goes on with
-    those it finds, and the file is the same, to the byte, as if it had never stopped.
+    Encodings are kept in a folder beside ``out`` until all are there. A command that was killed, started again, goes on
+    with those it finds, and the file is the same, to the byte, as if it had never stopped.
 
     Parameters
     ----------
@@ -136,23 +136,24 @@ def embed(
     origin = _origin(config, dataset, rows, encoder, normalise=normalise, batch_size=batch_size, device=where.type)
     file = EncodingsFile(dataset, rows, int(encoder.out_features), origin)  # type: ignore[arg-type]
     file.columns()  # what cannot be written is told before the work
-    chunks = rows.split(batch_size * max(1, round(_CHUNK / batch_size)))
-    with Chunks(out, [len(chunk) for chunk in chunks], file.width).opened(origin, restart) as kept:
-        found = sum(len(chunks[number]) for number in kept.found)
-        if found:
-            say(f"Going on with {found:,} of {len(rows):,} samples, found in {kept.folder}")
+    folder = parts_folder(out)
+    folder.mkdir(exist_ok=True)
+    with locked(folder, f"{out} is being written by another process"):
+        partial = _Partial(folder, (len(rows), file.width), origin, restart)
+        if found := partial.done:
+            say(f"Going on with {found:,} of {len(rows):,} samples, found in {folder}")
         try:
-            _fill(kept, chunks, dataset, encoder, normalise, batch_size=batch_size, workers=workers, device=where)
+            options = {"batch_size": batch_size, "workers": workers, "device": where}
+            for encodings in _encode(encoder, dataset, rows[found:], found, normalise, **options):
+                partial.append(encodings)
             with replacing(out) as temporary:
-                file.write(temporary, kept.blocks(), out.suffix.lower())
+                file.write(temporary, partial.encodings, out.suffix.lower())
         except KeyboardInterrupt:
-            say(f"The same command goes on with what is in {kept.folder}")
+            say(f"The same command goes on with what is in {folder}")
             raise
         except OSError as error:
-            raise RunError(
-                f"{error}; what is in {kept.folder} is good. That mended, the same command goes on"
-            ) from error
-        remove(kept.folder)
+            raise RunError(f"{error}; what is in {folder} is good. That mended, the same command goes on") from error
+        remove(folder)
     return Embedded(
         path=out,
         samples=len(rows),
@@ -161,6 +162,38 @@ def embed(
         seconds=time.monotonic() - began,
         next_steps=file.next_steps(out),
     )
+
+
+def parts_folder(out: Path) -> Path:
+    """Return the folder beside a file in which its encodings are kept until all are there."""
+    return out.with_name(f"{out.name}.parts")
+
+
+class _Partial:
+    """Encodings (n, d) on the disk, of which the first ``done`` are there: a process that was killed goes on."""
+
+    def __init__(self, folder: Path, shape: tuple[int, int], origin: Mapping[str, Any], restart: bool) -> None:
+        self._state, self._origin, self.done = folder / "origin.json", json.loads(json.dumps(origin)), 0
+        remove_unfinished(folder)
+        file = folder / "encodings.npy"
+        if self._state.exists() and file.exists() and not restart:
+            before = json.loads(self._state.read_text(encoding="utf-8"))
+            if changed := [key for key, value in self._origin.items() if before.get(key) != value]:
+                raise ValueError(
+                    f"{folder} holds encodings of other {' and '.join(changed)}: give --restart to begin anew, or the "
+                    "command that they were begun with"
+                )
+            self.done = before["done"] if file.stat().st_size == before["size"] else 0
+        mode: Literal["r+", "w+"] = "r+" if self.done else "w+"
+        self.encodings = np.lib.format.open_memmap(file, mode, np.float32, shape)
+        self._size = file.stat().st_size
+
+    def append(self, encodings: NDArray[np.float32]) -> None:
+        """Keep the next encodings (m, d)."""
+        self.encodings[self.done : self.done + len(encodings)] = encodings
+        self.encodings.flush()
+        self.done += len(encodings)
+        write_json(self._state, {**self._origin, "done": self.done, "size": self._size})
 
 
 def _check(out: Path, splits: Sequence[str], batch_size: int, workers: int, restart: bool) -> None:
@@ -224,30 +257,22 @@ def _origin(config: Config, dataset: Dataset, rows: Tensor, encoder: nn.Module, 
     }
 
 
-def _fill(
-    kept: Chunks,
-    chunks: Sequence[Tensor],
-    dataset: Dataset,
-    encoder: nn.Module,
-    normalise: bool,
-    **options: Any,
-) -> None:
-    """Encode the chunks that are missing."""
-    missing = [number for number in range(len(chunks)) if number not in kept.found]
-    total = sum(map(len, chunks))
-    left = sum(len(chunks[number]) for number in missing)
+def _encode(
+    encoder: nn.Module, dataset: Dataset, rows: Tensor, found: int, normalise: bool, **options: Any
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the encodings of rows, of whole batches, about as many at a time as may be lost if a run is killed."""
     waiting: list[NDArray[np.float32]] = []
-    if not missing:
+    if not len(rows):
         return
-    # All chunks but the last are whole batches, so that no batch has samples of two.
-    rows = torch.cat([chunks[number] for number in missing])
-    with Counting(total - left, total, "samples") as display:
+    with Counting(found, found + len(rows), "samples") as display:
         for samples, encoding in run_over(encoder, dataset, rows, **options):
-            encoding = encoding.float()
             if len(bad := samples.id[~encoding.isfinite().all(1).cpu()]):
                 raise NotFiniteError(f"the encoding of sample {dataset.ids[int(bad[0])]} is not finite")
+            encoding = encoding.float()
             waiting.append((normalize(encoding, dim=-1) if normalise else encoding).cpu().numpy())
-            if sum(map(len, waiting)) == len(chunks[missing[0]]):
-                kept.write(missing.pop(0), np.concatenate(waiting))
-                waiting = []
             display.add(len(samples))
+            if sum(map(len, waiting)) >= _CHUNK:
+                yield np.concatenate(waiting)
+                waiting = []
+    if waiting:
+        yield np.concatenate(waiting)

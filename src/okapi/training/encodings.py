@@ -4,11 +4,10 @@ It is written row by row: encodings of a million samples are never in memory at 
 """
 
 import json
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ SUFFIXES = (".parquet", ".csv", ".npz")
 COLUMN = "encoding"
 NO_DOMAIN = "(none)"  # of a sample whose set of domains is empty
 
-_TOGETHER = 8192  # rows of parquet that are written together
+_TOGETHER = 8192  # rows that are written together
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,9 @@ class EncodingsFile:
     width: int
     origin: Mapping[str, Any]
 
-    def write(self, path: Path, blocks: Iterable[NDArray[np.float32]], suffix: str) -> None:
-        """Write blocks (m, width) of encodings, which are of the rows in their order, as one file."""
-        writers: dict[str, Callable[[Path, Iterable[NDArray[np.float32]]], None]]
-        writers = {".parquet": self._parquet, ".csv": self._csv, ".npz": self._npz}
-        writers[suffix](path, blocks)
+    def write(self, path: Path, encodings: NDArray[np.float32], suffix: str) -> None:
+        """Write encodings (n, width), which may be mapped from a file, of the rows in their order."""
+        {".parquet": self._parquet, ".csv": self._csv, ".npz": self._npz}[suffix](path, encodings)
 
     def columns(self) -> dict[str, Any]:
         """Return the columns beside the encodings, Arrow arrays (n,): id, domain, split and those of the target.
@@ -111,45 +108,32 @@ class EncodingsFile:
             for number, name in enumerate(names)
         }
 
-    def _parquet(self, path: Path, blocks: Iterable[NDArray[np.float32]]) -> None:
+    def _parquet(self, path: Path, encodings: NDArray[np.float32]) -> None:
         columns = self.columns()
         kind = pa.list_(pa.float32(), self.width)
         fields = [pa.field(name, column.type) for name, column in columns.items()]
         origin = {"okapi": json.dumps(self.origin, sort_keys=True)}
         schema = pa.schema([*fields, pa.field(COLUMN, kind)], metadata=origin)
-        start = 0
         with pq.ParquetWriter(path, schema, use_dictionary=["domain", "split"]) as writer:
-            for block in _joined(blocks, _TOGETHER):
+            for start, block in _blocks(encodings):
                 labels = [column.slice(start, len(block)) for column in columns.values()]
-                encodings = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), type=kind)
-                writer.write_table(pa.table([*labels, encodings], schema=schema), row_group_size=len(block))
-                start += len(block)
+                lists = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), type=kind)
+                writer.write_table(pa.table([*labels, lists], schema=schema), row_group_size=len(block))
 
-    def _csv(self, path: Path, blocks: Iterable[NDArray[np.float32]]) -> None:
+    def _csv(self, path: Path, encodings: NDArray[np.float32]) -> None:
         columns = self.columns()
         numbers = [f"{COLUMN}_{number}" for number in range(self.width)]
         fields = [pa.field(name, column.type) for name, column in columns.items()]
         schema = pa.schema([*fields, *(pa.field(name, pa.float32()) for name in numbers)])
-        start = 0
         with csv.CSVWriter(path, schema) as writer:
-            for block in blocks:
+            for start, block in _blocks(encodings):
                 labels = [column.slice(start, len(block)) for column in columns.values()]
-                parts = [*labels, *(pa.array(column) for column in block.T)]
-                writer.write_table(pa.table(parts, schema=schema))
-                start += len(block)
+                writer.write_table(pa.table([*labels, *(pa.array(column) for column in block.T)], schema=schema))
 
-    def _npz(self, path: Path, blocks: Iterable[NDArray[np.float32]]) -> None:
+    def _npz(self, path: Path, encodings: NDArray[np.float32]) -> None:
         """Write arrays by the names that the data set ``arrays`` looks for, uncompressed, to be mapped."""
-        with zipfile.ZipFile(path, "w") as archive:
-            with archive.open(zipfile.ZipInfo("x.npy"), "w", force_zip64=True) as file:
-                shape = (len(self.rows), self.width)
-                header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
-                for block in blocks:
-                    file.write(np.ascontiguousarray(block, dtype="<f4").data)
-            for name, array in self._arrays().items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-                    _save(file, array)
+        with path.open("wb") as file:
+            np.savez(file, **{"x": encodings, **self._arrays()})  # type: ignore[arg-type]
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays (n, ...) beside the encodings; an unknown class is -1 or an empty name."""
@@ -165,17 +149,7 @@ class EncodingsFile:
         return found | {"origin": np.array(json.dumps(self.origin, sort_keys=True))}
 
 
-def _joined(blocks: Iterable[NDArray[np.float32]], rows: int) -> Iterable[NDArray[np.float32]]:
-    """Yield blocks joined to such of at least so many rows, but for the last."""
-    waiting: list[NDArray[np.float32]] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(map(len, waiting)) >= rows:
-            yield np.concatenate(waiting)
-            waiting = []
-    if waiting:
-        yield np.concatenate(waiting)
-
-
-def _save(file: IO[bytes], array: NDArray[Any]) -> None:
-    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+def _blocks(encodings: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Yield some rows at a time, and the number of the first."""
+    for start in range(0, len(encodings), _TOGETHER):
+        yield start, np.asarray(encodings[start : start + _TOGETHER])

@@ -14,7 +14,7 @@ In the end results.json says how the weights were selected.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from math import isfinite, nan
+from math import inf, isfinite, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import torch.distributed
 from lightning_fabric import Fabric
 
 from okapi.config import Config, ConfigError, differences
-from okapi.console import say
+from okapi.console import Counting, say
 from okapi.data.batches import Batch, batch_loader
 from okapi.data.splits import SPLITS
 from okapi.files import remove_unfinished, write_bytes
@@ -39,7 +39,6 @@ from okapi.training.learner import Learner
 from okapi.training.logger import Logger, Means, check_trackers
 from okapi.training.monitor import Monitor
 from okapi.training.offline import check_erm_run, read_matches
-from okapi.training.progress import Display
 from okapi.training.selection import ORACLE, Selection
 from okapi.training.setup import Parts, build_batches, build_parts
 from okapi.training.validation import Validation
@@ -233,7 +232,8 @@ class Trainer:
                 run_id = self.run.environment()["run"]
                 logger = Logger(self.config, self.run, run_id, self.step, self.metrics_so_far)
                 self.logger = stack.enter_context(closing(logger))
-            self.display = stack.enter_context(Display(self.step, settings.steps, shown=fabric.is_global_zero))
+            display = Counting(self.step, settings.steps, "steps", every=inf, shown=fabric.is_global_zero)
+            self.display = stack.enter_context(display)
             batches = iter(
                 batch_loader(
                     self.batches,
@@ -282,13 +282,10 @@ class Trainer:
         seconds = time.perf_counter() - began
         images = sum(map(len, batches)) * self.fabric.world_size
         self.seconds, self.waited, self.images = self.seconds + seconds, self.waited + waited, self.images + images
-        self.display.update(
-            self.step,
-            loss=metrics["loss"],
-            match_rate=metrics.get("match_rate", nan),
-            images_per_second=images / seconds,
-            due=self._is_due(self.config.training.log_every),
-        )
+        shown = [f"loss {metrics['loss']:.4g}", f"{images / seconds:,.0f} images/s"]
+        if not isnan(match_rate := metrics.get("match_rate", nan)):
+            shown.insert(1, f"match rate {match_rate:.1%}")
+        self.display.add(1, "  ".join(shown), due=self._is_due(self.config.training.log_every))
 
     def log(self) -> None:
         """Write the mean metrics of the steps since the last time."""
