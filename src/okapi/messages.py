@@ -26,7 +26,7 @@ def did_you_mean(name: object, known: Iterable[str], prefix: str = "") -> str:
     >>> did_you_mean("stepz", ["steps", "seed"], prefix="training.")
     '; did you mean training.steps?'
     """
-    near = get_close_matches(str(name), list(known), n=1)
+    near = get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 

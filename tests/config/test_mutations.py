@@ -3,6 +3,7 @@
 import random
 import signal
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,22 @@ def test_a_file_nested_3_000_levels_deep(text, tmp_path, limit):
     sites = FILES[0].parents[1] / "sites" / "erm.yaml"
     with pytest.raises(ConfigError, match=r"^--model\.hidden is no key|^--model\.width must be"):
         read_config(sites, [("model.width", text)])
+
+
+LETTERS = "abcdefghijkl"
+BOMB = ", ".join(
+    ["&a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    + [f"&{one} [{', '.join([f'*{before}'] * 9)}]" for before, one in pairwise(LETTERS)]
+)
+
+
+@pytest.mark.parametrize(
+    "place", ["model: {name: mlp, hidden: BOMB}", "model: {name: BOMB}", "data: BOMB", "seed: BOMB"]
+)
+def test_values_that_hold_themselves_many_times_over(place, tmp_path, limit):
+    parts = {"data": "{name: sites}", "model": "{name: mlp}", "algorithm": "{name: erm}", "training": "{steps: 1}"}
+    lines = [f"{key}: {value}" for key, value in parts.items() if key != place.partition(":")[0]]
+    (tmp_path / "bomb.yaml").write_text("\n".join([*lines, place.replace("BOMB", f"[{BOMB}]")]))
+    with pytest.raises(ConfigError, match=r"bomb\.yaml: \S+ must be .* got \[\[1, 1") as caught:
+        read_config(tmp_path / "bomb.yaml")
+    assert len(str(caught.value)) < 1000

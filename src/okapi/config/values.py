@@ -2,6 +2,7 @@
 
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from reprlib import Repr
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -21,6 +22,9 @@ NotNegative: TypeAlias = Annotated[float, Interval(ge=0, le=1_000_000)]
 Positive: TypeAlias = Annotated[float, Interval(gt=0, le=1_000_000)]
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
+
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 200, 200
 
 
 class Settings:
@@ -62,12 +66,11 @@ def checked(value: Any, hint: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it, however long or deep it is."""
+    """Return a value as a message shows it, however long, deep or often repeated in itself it is."""
     try:
-        text = "null" if value is None else repr(value)
-    except (RecursionError, ValueError):  # of very many digits
-        return f"a {type(value).__name__} too long to show"
-    return text if len(text) <= 200 else f"{text[:200]} ..."
+        return "null" if value is None else _SHORT.repr(value)
+    except ValueError:  # of a number of very many digits
+        return f"{type(value).__name__} too long to show"
 
 
 def in_words(hint: Any) -> str:
