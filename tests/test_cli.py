@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from importlib import import_module
 
 import pytest
@@ -50,6 +49,10 @@ HEAVY = {"torch", "numpy", "pandas", "sklearn", "scipy", "matplotlib", "transfor
             2,
             "training.stepz is no key of the config; did you mean training.steps?",
         ),
+        (["benchmark", "wrong.yaml", "--out", "run"], 2, "wrong.yaml: training.stepz is no key"),
+        (["embed", "wrong.yaml", "--out", "run"], 2, "wrong.yaml: training.stepz is no key"),
+        (["diagnose", "wrong.yaml"], 2, "wrong.yaml: training.stepz is no key"),
+        (["data", "configs/sites/erm.yaml", "--data.sedd", "3"], 2, "--data.sedd is no key"),
         (["config", "training.steps"], 0, "training.steps: a whole number"),
     ],
 )
@@ -71,15 +74,6 @@ def test_help_and_typos_load_nothing_that_takes_long(words, code, expected, tmp_
 def test_importing_okapi_loads_nothing_that_takes_long():
     program = f"import sys, okapi; assert not {HEAVY} & {{*sys.modules}}"
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_help_answers_at_once():
-    seconds = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "okapi", "--help"], capture_output=True, check=True)
-        seconds.append(time.perf_counter() - begun)
-    assert min(seconds) < 0.3
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings(), output(as_json):
             warnings.showwarning = _show_warning
+            _check_configs(options)
             run: Callable[..., int | None] = getattr(import_module(f"okapi.commands.{parser.name}"), parser.name)
             code = run(**options) or 0
         sys.stdout.flush()
@@ -70,6 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _complain(error, parser, options)
     return code
+
+
+def _check_configs(options: dict[str, Any]) -> None:
+    """Read the configs among the arguments: a typo is answered before anything that takes long is imported."""
+    if "overrides" not in options or (options.get("config") and options.get("data")):  # DATA completes CONFIG
+        return
+    named = [options.get("config"), options.get("source"), options.get("data"), *options.get("configs", ())]
+    if configs := [path for path in named if path is not None and path.suffix.lower() in (".yaml", ".yml")]:
+        from okapi.config import read_config
+
+        for path in configs:
+            read_config(path, options["overrides"])
 
 
 def _complain(error: Exception, parser: Parser, options: dict[str, Any]) -> int:

@@ -31,7 +31,7 @@ from okapi.report.run_matches import (
     principal_components,
 )
 from okapi.report.run_page import Looked, report_page
-from okapi.report.runs import Gathered
+from okapi.report.run_records import Gathered
 from okapi.training import train
 
 

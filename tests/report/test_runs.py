@@ -14,9 +14,8 @@ from okapi.commands.report import choose_run
 from okapi.report.confusion import MOST_CLASSES, read_confusion
 from okapi.report.curves import MOST_POINTS, draw_curves
 from okapi.report.plots import to_svg
-from okapi.report.run_page import report_page
-from okapi.report.run_tables import about_split, chosen_split, group_tables, runs_table
-from okapi.report.runs import gather, read_record
+from okapi.report.run_page import about_split, chosen_split, group_tables, report_page, runs_table
+from okapi.report.run_records import gather, read_record
 from okapi.runs import Run
 
 

@@ -17,7 +17,7 @@ from okapi import __version__
 from okapi.data.task import Task
 from okapi.evaluation import evaluate
 from okapi.models import build
-from okapi.report.runs import gather
+from okapi.report.run_records import gather
 from okapi.runs.results import Openings
 from okapi.training import NotFiniteError, resume, train
 from okapi.training.evaluating import Evaluator, evaluate_run

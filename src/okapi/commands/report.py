@@ -7,7 +7,7 @@ from okapi.commands.run_samples import encode_run, match_encoded
 from okapi.console import working
 from okapi.data import check_output, write_text
 from okapi.report.run_page import Looked, report_page
-from okapi.report.runs import Gathered, RunRecord, gather, read_record
+from okapi.report.run_records import Gathered, RunRecord, gather, read_record
 from okapi.training.errors import RunError
 
 SAMPLES = 2000

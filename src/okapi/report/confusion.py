@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from okapi.numbers import count, decimal
 from okapi.report.page import Section, figures_html, table_html
 from okapi.report.plots import BLUE, INK, finish, new_figure
-from okapi.report.runs import RunRecord
+from okapi.report.run_records import RunRecord
 from okapi.table import Cell, Column, Table
 
 if TYPE_CHECKING:

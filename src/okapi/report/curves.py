@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from okapi.report.page import Drawing, Section, figures_html
 from okapi.report.plots import INK, Look, finish, look, new_figure
-from okapi.report.runs import RunRecord
+from okapi.report.run_records import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
