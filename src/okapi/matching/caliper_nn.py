@@ -43,6 +43,10 @@ def caliper_nn(
     prognostic_caliper: float | Literal["auto"] | None = None,
     query_exact: ArrayLike | None = None,
     key_exact: ArrayLike | None = None,
+    query_covariates: ArrayLike | None = None,
+    key_covariates: ArrayLike | None = None,
+    query_anti_exact: ArrayLike | None = None,
+    key_anti_exact: ArrayLike | None = None,
     replace: bool = True,
     order: str | None = None,
     max_uses: int = 1,
@@ -91,6 +95,10 @@ def caliper_nn(
         queries and keys.
     query_exact, key_exact : tensor or array of shape (n,), integers, optional
         Codes that must be equal within a pair.
+    query_covariates, key_covariates : tensor or array of shape (n, c), optional
+        Covariates with a caliper of their own, divided by it: within a pair each differs by at most 1.
+    query_anti_exact, key_anti_exact : tensor or array of shape (n, a), integers, optional
+        Codes that must differ within a pair, column by column.
     replace : bool, default=True
         Whether a key may be matched to any number of queries. False: queries choose in turn, see ``order``, and
         ``max_uses`` of one domain share a key.
@@ -145,8 +153,20 @@ def caliper_nn(
         raise ValueError(f"queries have {x_query.shape[1]} columns, keys have {x_key.shape[1]}")
     if prognostic_caliper is None:
         query_prognosis = key_prognosis = None
-    query = check_side("query", len(x_query), device, query_domain, query_propensity, query_prognosis, query_exact)
-    key = check_side("key", len(x_key), device, key_domain, key_propensity, key_prognosis, key_exact)
+    query = check_side(
+        "query",
+        len(x_query),
+        device,
+        query_domain,
+        query_propensity,
+        query_prognosis,
+        query_exact,
+        query_covariates,
+        query_anti_exact,
+    )
+    key = check_side(
+        "key", len(x_key), device, key_domain, key_propensity, key_prognosis, key_exact, key_covariates, key_anti_exact
+    )
     calipers.check("query", query)
     calipers.check("key", key)
     check_sides_agree(query, key)

@@ -12,6 +12,7 @@ from torch import Tensor
 from okapi.matching.checks import Side, check_choice, check_flag, is_number
 from okapi.matching.search.domains import DomainPlan
 from okapi.matching.search.multi_label import MultiLabelPlan
+from okapi.matching.search.pairs import PairFilter
 from okapi.matching.search.plan import Plan
 from okapi.matching.search.prognosis import FilteredPlan, PrognosticCaliper, PrognosticPlan
 from okapi.matching.search.scores import ScoreCaliper, ScorePlan
@@ -132,6 +133,20 @@ class Admissible:
             keep &= inside_fixed_caliper(side.propensity, fixed, multi_label=self.multi_label)
         return keep.nonzero()[:, 0]
 
+    @cached_property
+    def filter(self) -> PairFilter | None:
+        """What calipers on covariates and values that must differ say of pairs."""
+        query, key = self.query, self.key
+        parts = []
+        for one, other, kind in (
+            (query.covariates, key.covariates, torch.float64),
+            (query.anti_exact, key.anti_exact, torch.int64),
+        ):
+            device = query.domain.device
+            none = [torch.zeros(len(side.domain), 0, dtype=kind, device=device) for side in (query, key)]
+            parts += none if one is None or other is None else [one, other]
+        return PairFilter(*parts) if any(part.shape[1] for part in parts) else None
+
     def strata(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the admissible rows of queries and of keys among which all agree in their exact codes."""
         if self.query.exact is None or self.key.exact is None or not len(self.query_rows):
@@ -209,6 +224,15 @@ class Admissible:
             self.query.domain,
             self.key.domain,
         )
+        if self.filter is not None:
+            return FilteredPlan(self._prognostic_plan(*rows, width), self.filter)
+        return self._prognostic_plan(*rows, width)
+
+    def _prognostic_plan(
+        self, query_rows: Tensor, key_rows: Tensor, query_domain: Tensor, key_domain: Tensor, width: int
+    ) -> Plan:
+        """Arrange the search by domains, propensities and prognostic scores."""
+        rows = query_rows, key_rows, query_domain, key_domain
         if self.calipers.prognostic is None:
             return self._plan(*rows, width)
         assert self.query.prognosis is not None

@@ -18,13 +18,16 @@ class Side(NamedTuple):
     """The queries or the keys.
 
     ``domain`` is (n,) int64 or (n, S) bool, ``propensity`` (n,) or (n, S), ``prognosis`` (n, c) float64, ``exact`` (n,)
-    int64; all but the domain may be None.
+    int64, ``covariates`` (n, c) float64 in units of their calipers, ``anti_exact`` (n, a) codes that must differ; all
+    but the domain may be None.
     """
 
     domain: Tensor
     propensity: Tensor | None = None
     prognosis: Tensor | None = None
     exact: Tensor | None = None
+    covariates: Tensor | None = None
+    anti_exact: Tensor | None = None
 
     def to(self, device: torch.device) -> "Side":
         """Return the same side on another device."""
@@ -123,6 +126,8 @@ def check_side(
     propensity: ArrayLike | None,
     prognosis: ArrayLike | None,
     exact: ArrayLike | None,
+    covariates: ArrayLike | None = None,
+    anti_exact: ArrayLike | None = None,
 ) -> Side:
     """Return what is known of the ``n`` queries or keys, checked; ``name`` is "query" or "key"."""
     return Side(
@@ -130,6 +135,10 @@ def check_side(
         None if propensity is None else check_propensity(propensity, f"{name}_propensity", n, device),
         None if prognosis is None else check_prognosis(prognosis, f"{name}_prognosis", n, device),
         None if exact is None else _check_exact(exact, f"{name}_exact", n, device),
+        None if covariates is None else check_prognosis(covariates, f"{name}_covariates", n, device),
+        None
+        if anti_exact is None
+        else _of_samples(anti_exact, f"{name}_anti_exact", n, "a", device).long().reshape(n, -1),
     )
 
 
@@ -178,7 +187,7 @@ def check_sides_agree(query: Side, key: Side) -> None:
             "query_domain and key_domain must be of one kind, "
             f"got shapes {tuple(query.domain.shape)} and {tuple(key.domain.shape)}"
         )
-    for name in ("propensity", "prognosis", "exact"):
+    for name in ("propensity", "prognosis", "exact", "covariates", "anti_exact"):
         of_query, of_key = getattr(query, name), getattr(key, name)
         if (of_query is None) != (of_key is None):
             raise ValueError(f"query_{name} and key_{name} must be given together")

@@ -24,6 +24,8 @@ class Line(NamedTuple):
         """Return a line, if these vectors and calipers are one."""
         if queries.shape[1] > 1 or admissible.multi_label or admissible.calipers.prognostic is not None:
             return None
+        if admissible.filter is not None:
+            return None
         query, key = queries[:, 0].double(), keys[:, 0].double()
         if admissible.calipers.std is not None and not (
             torch.equal(query, admissible.query_score) and torch.equal(key, admissible.key_score)

@@ -1,7 +1,7 @@
 """CaliperMatcher: matching across domains in scikit-learn's manner."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,14 +16,26 @@ from torch import Tensor
 from okapi.matching.caliper_nn import caliper_nn, check_choosing
 from okapi.matching.calipers import DEVIATIONS, Calipers, on_scale
 from okapi.matching.centring import centred_by, domain_means
-from okapi.matching.checks import as_array, check_choice, check_flag, check_propensity, to_tensor
+from okapi.matching.checks import (
+    Side,
+    as_array,
+    check_choice,
+    check_flag,
+    check_propensity,
+    check_whole,
+    is_number,
+    to_tensor,
+)
 from okapi.matching.covariates import DISTANCES, Covariates, Metric
-from okapi.matching.diagnostics.attrition import removed
+from okapi.matching.diagnostics.attrition import removed, removed_by_strata
 from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT, Balance, Denominator, balance
-from okapi.matching.diagnostics.effect import Effect, effect
+from okapi.matching.diagnostics.effect import Effect, effect, effect_of_strata
 from okapi.matching.diagnostics.precision import MatchPrecision, TargetKind, match_precision
-from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
-from okapi.matching.matches import Matches
+from okapi.matching.diagnostics.sensitivity import rosenbaum_bounds
+from okapi.matching.diagnostics.weights import effective_sample_size, flatten_pairs, matching_weights
+from okapi.matching.formula import parse_formula
+from okapi.matching.matches import Matches, Strata
+from okapi.matching.optimal import full_matching
 from okapi.matching.prognosis_encoder import PrognosisEncoder
 from okapi.matching.propensity import MatchingWarning, Propensity, at_temperature, check_classifier, check_temperature
 from okapi.matching.samples import (
@@ -35,6 +47,7 @@ from okapi.matching.samples import (
     ids_of,
     sides_of,
 )
+from okapi.matching.strata import coarsened_strata, exact_strata, stratum_weights, subclasses
 
 Array = NDArray[Any]
 
@@ -42,10 +55,23 @@ FEW_MATCHED = 0.1  # share of the queries below which a matching warns
 LEAST_SHARED = 10  # queries from which on a key that serves most of them is a warning
 ESTIMANDS: dict[str, tuple[int, int] | None] = {"both": None, "att": (1, 0), "atc": (0, 1), "ate": None}
 CENTRED_DISTANCES = ("euclidean", "cosine")
+METHODS = ("nearest", "optimal", "full", "exact", "cem", "subclass")
+PAIRED = ("nearest", "optimal")
 _OF_CALIPER_NN = (
-    *("k", "fixed_caliper", "std_caliper", "caliper_scale", "two_way", "prognostic_caliper", "direction"),
-    *("replace", "allow_fewer"),
+    *("fixed_caliper", "std_caliper", "caliper_scale", "two_way", "prognostic_caliper", "direction"),
+    *("max_uses", "random_state", "allow_fewer"),
 )
+_ONE_BY_ONE = {"replace", "order", "max_uses", "random_state", "fewest", "most"}
+_OF_PAIRS = _ONE_BY_ONE | {"k", "allow_fewer"}
+_OF_DISTANCE = {
+    *("fixed_caliper", "std_caliper", "caliper_scale", "caliper_sd", "two_way", "prognostic_caliper"),
+    *("covariate_calipers", "anti_exact", "distance", "centre"),
+}
+_MEANINGLESS = {
+    "optimal": _ONE_BY_ONE - {"fewest", "most"},
+    "full": _OF_PAIRS,
+    **dict.fromkeys(("exact", "cem", "subclass"), _OF_PAIRS | _OF_DISTANCE),
+}
 
 
 class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
@@ -56,10 +82,26 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
+    method : {"nearest", "optimal", "full", "exact", "cem", "subclass"}, default="nearest"
+        "optimal": the most pairs without replacement and, of such matchings, one of the least total distance. Of a
+        treatment also strata: "full" matching, in which each has one treated or one control; of equal covariates; of
+        coarsened ones (see `coarsened_strata`); of like propensities (see `subclasses`). Settings that have no meaning
+        for a method are rejected.
     k : int, default=1
         Keys per query.
-    fixed_caliper, std_caliper, caliper_scale, two_way, prognostic_caliper, replace, order, allow_fewer
+    fixed_caliper, std_caliper, caliper_scale, two_way, prognostic_caliper, replace, order, max_uses, random_state, \
+allow_fewer
         As in `caliper_nn`. Propensities are in use where a caliper, the distance or the order needs them.
+    fewest, most : int, optional
+        Variable ratio: with ``replace=False`` and a treatment, each query has from ``fewest`` to ``most`` keys, the
+        more the lower its propensity, k of them on average.
+    covariate_calipers : dict of column to float, optional
+        Greatest difference of covariates within a pair, in their own units: ``{"age": 5}``.
+    anti_exact : list of columns, optional
+        Columns of X that must differ within a pair. They are no covariates.
+    n_subclasses : int, default=6
+    cutpoints : "sturges", int or mapping, default="sturges"
+        How ``method="cem"`` coarsens numbers, see `coarsened_strata`.
     caliper_sd : {"pooled", "all"}, optional
         As in `caliper_nn`, where "all" is the deviation of all samples fitted: the default for a treatment, as in
         MatchIt; otherwise "pooled".
@@ -124,7 +166,10 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
+        method: str = "nearest",
         k: int = 1,
+        fewest: int | None = None,
+        most: int | None = None,
         fixed_caliper: float | None = None,
         std_caliper: float | None = None,
         caliper_scale: str = "probability",
@@ -137,12 +182,21 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         centre: bool = False,
         replace: bool = True,
         order: str | None = None,
+        max_uses: int = 1,
+        random_state: int = 0,
         exact: Sequence[Any] | None = None,
+        anti_exact: Sequence[Any] | None = None,
+        covariate_calipers: Mapping[Any, float] | None = None,
+        n_subclasses: int = 6,
+        cutpoints: Any = "sturges",
         estimand: str | None = None,
         allow_fewer: bool = False,
         prognostic_caliper: float | Literal["auto"] | None = None,
     ) -> None:
+        self.method = method
         self.k = k
+        self.fewest = fewest
+        self.most = most
         self.fixed_caliper = fixed_caliper
         self.std_caliper = std_caliper
         self.caliper_scale = caliper_scale
@@ -155,10 +209,44 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self.centre = centre
         self.replace = replace
         self.order = order
+        self.max_uses = max_uses
+        self.random_state = random_state
         self.exact = exact
+        self.anti_exact = anti_exact
+        self.covariate_calipers = covariate_calipers
+        self.n_subclasses = n_subclasses
+        self.cutpoints = cutpoints
         self.estimand = estimand
         self.allow_fewer = allow_fewer
         self.prognostic_caliper = prognostic_caliper
+
+    @classmethod
+    def from_formula(
+        cls, formula: str, data: pd.DataFrame, *, treated: Any = None, **settings: Any
+    ) -> "CaliperMatcher":
+        """Return a matcher fitted to the columns that a formula names: ``"treat ~ age + educ + C(race)"``.
+
+        Parameters
+        ----------
+        formula : str
+            Treatment and covariates; ``C(column)`` makes categories of numbers, ``.`` stands for all other columns.
+        data : DataFrame
+        treated : label, optional
+            As in `fit`.
+        **settings
+            Of the matcher; columns that ``exact`` and ``anti_exact`` name need not be in the formula.
+
+        Examples
+        --------
+        >>> data = pd.DataFrame({"treat": [1, 1, 0, 0, 0], "age": [30, 41, 29, 40, 70], "y": [5.0, 7, 3, 4, 9]})
+        >>> matcher = CaliperMatcher.from_formula("treat ~ age", data, distance="mahalanobis")
+        >>> matcher.effect(data["y"]).estimate
+        2.5
+        """
+        treatment, names, categories = parse_formula(formula, map(str, data.columns))
+        further = [*(settings.get("exact") or ()), *(settings.get("anti_exact") or ())]
+        X = data[list(dict.fromkeys([*names, *further]))].astype(dict.fromkeys(categories, "category"))
+        return cls(**settings).fit(X, data[treatment], treated=treated)
 
     def fit(
         self,
@@ -192,21 +280,30 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         self._settings = self.get_params(deep=False)
         ids = ids_of(X)
         X, lists = _expanded(X)
-        self.covariates_, exact = self._columns(X, reset=True)
+        self._data = X if isinstance(X, pd.DataFrame) else None
+        self.covariates_, exact, anti_exact = self._columns(X, reset=True)
         self.covariate_names_ = self._covariates.names
         n = len(self.covariates_)
         self.domains_, self.treatment_ = domains_of(domain, n, treated)
         self.domain_ = domain_codes(domain, self.domains_, n)
         self._choose(embeddings=lists or self.embeddings or self.centre)
         self._check_k()
+        if self.method not in PAIRED and not self.treatment_:
+            raise ValueError(
+                f"method={self.method!r} needs a treatment: 0 and 1, or treated=; got {self.domains_[:20]}"
+            )
         self._encoder = None if self.prognostic_caliper is None else PrognosisEncoder(prognosis, n)
-        self._matches: Matches | None = None
+        self._matches: Matches | Strata | None = None
         self._model: Propensity | None = None
-        self._samples = self._with_prognosis(Samples(self.covariates_, self.domain_, exact, ids), prognosis)
+        limited = self._limited(self.covariates_)
+        samples = Samples(self.covariates_, self.domain_, exact, anti_exact, limited, ids)
+        self._samples = self._with_prognosis(samples, prognosis)
         if propensity_scores is not None:
             self._samples = self._samples._replace(propensity=self._given_scores(propensity_scores, n))
         elif self.needs_propensity():
             self._estimate_propensity()
+        if self.method in ("exact", "cem", "subclass"):
+            return self
         if self.distance_ != "propensity":
             group = np.unique(self.domain_, axis=0, return_inverse=True)[1].reshape(-1)
             self._metric = Metric(self.distance_, self.covariates_, group, self._covariates)
@@ -221,49 +318,59 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         *,
         propensity_scores: ArrayLike | None = None,
         prognosis: ArrayLike | Tensor | None = None,
-    ) -> Matches:
+    ) -> Any:
         """Match the samples fitted among themselves, or new samples X as queries to the samples fitted as keys.
 
         Returns
         -------
-        Matches
-            Rows of the queries (fitted or new) and rows of the samples fitted as keys.
+        Matches or Strata
+            Rows of the queries (fitted or new) and rows of the samples fitted as keys; strata of the samples fitted for
+            the methods that make strata.
         """
         check_is_fitted(self)
         self._check_unchanged()
         if X is None:
             if self._matches is None:
-                self._matches = self._match(self._vectors, self._samples)
+                paired = self.method in PAIRED
+                self._matches = self._match(self._vectors, self._samples) if paired else self._stratify()
                 self._warn(self._matches)
             return self._matches
+        if self.method not in PAIRED:
+            raise ValueError(f"X must be None with method={self.method!r}, which matches the samples fitted")
         if domain is None:
             raise ValueError("domain is needed with X")
-        covariates, exact = self._columns(_expanded(X)[0], reset=False)
+        covariates, exact, anti_exact = self._columns(_expanded(X)[0], reset=False)
         codes = domain_codes(domain, self.domains_, len(covariates))
-        queries = self._with_prognosis(Samples(covariates, codes, exact, ids_of(X)), prognosis)
+        samples = Samples(covariates, codes, exact, anti_exact, self._limited(covariates), ids_of(X))
+        queries = self._with_prognosis(samples, prognosis)
         queries = queries._replace(propensity=self._new_scores(covariates, propensity_scores))
         matches = self._match(self._to_vectors(queries), queries)
         return NewMatches(matches.query, matches.key, matches.distance, queries)
 
     def balance(
         self,
-        matches: Matches | None = None,
+        matches: Matches | Strata | None = None,
         *,
         denominator: Denominator = "pooled",
         max_pairs: int = 100,
     ) -> Balance:
-        """Compare the covariates of matched samples, before and after; the settings are those of `balance`."""
+        """Compare the covariates of matched samples, before and after; the settings are those of `balance`.
+
+        Of strata and of the ATE the treated are compared with the controls, by their matching weights.
+        """
         matches, queries = self._matched(matches)
+        by_weights = isinstance(matches, Strata) or (self.treatment_ and self.direction is None)
         result = balance(
             queries.covariates,
             self.covariates_,
             query_domain=queries.domain,
             key_domain=self.domain_,
-            matches=matches,
+            matches=matches if isinstance(matches, Matches) and not by_weights else None,
+            weights=self.weights(matches) if by_weights else None,
             names=self.covariate_names_,
             denominator=denominator,
             domain_names=[str(name) for name in self.domains_],
-            direction=self.direction,
+            direction=(1, 0) if by_weights else self.direction,
             max_pairs=max_pairs,
         )
         metrics = result.summary()
@@ -277,26 +384,82 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             )
         return result
 
-    def to_frame(self, matches: Matches | None = None) -> pd.DataFrame:
-        """Return one row per pair, with the index of a DataFrame, fitted or matched, as ids."""
+    def to_frame(self, matches: Matches | Strata | None = None) -> pd.DataFrame:
+        """Return one row per pair, or per sample in a stratum, with the index of a DataFrame as ids."""
         matches, queries = self._matched(matches)
+        if isinstance(matches, Strata):
+            return matches.to_frame(self._samples.ids)
         return matches.to_frame(queries.ids, self._samples.ids)
 
-    def weights(self, matches: Matches | None = None) -> Array:
+    def get_matched_data(
+        self, data: pd.DataFrame | None = None, matches: Matches | Strata | None = None
+    ) -> pd.DataFrame:
+        """Return the matched samples with ``weights`` of mean one in a group and, where it has one, its ``subclass``.
+
+        As MatchIt's ``match.data``: a subclass is a stratum or, without replacement, a query with its keys.
+
+        Parameters
+        ----------
+        data : DataFrame of n rows, optional
+            What the columns are taken from, such as one with the outcome; by default the X of `fit`.
+        """
+        matches, _ = self._matched(matches)
+        if isinstance(matches, NewMatches):
+            raise ValueError("matches must be of the samples fitted, got those of new samples")
+        n = len(self.domain_)
+        if data is None:
+            data = (
+                self._data if self._data is not None else pd.DataFrame(self.covariates_, columns=self.covariate_names_)
+            )
+        if len(data) != n:
+            raise ValueError(f"data must have a row for each of the {n} samples fitted, got {len(data)}")
+        weights = self.weights(matches).copy()
+        subclass = matches.subclass if isinstance(matches, Strata) else self._subclass(matches)
+        for group in np.unique(self.domain_, axis=0):
+            of = (self.domain_ == group).reshape(n, -1).all(1) & (weights > 0)
+            weights[of] /= weights[of].mean() if of.any() else 1.0
+        added = {"weights": weights} | ({} if subclass is None else {"subclass": subclass})
+        return data.assign(**added)[weights > 0]
+
+    def _subclass(self, matches: Matches) -> Array | None:
+        """Return the number of each sample's match; None where some are in several."""
+        pairs = flatten_pairs(matches, len(self.domain_), len(self.domain_))
+        rows = np.concatenate([matches.query.numpy(), pairs.key])
+        if len(np.unique(rows)) < len(rows):
+            return None
+        subclass = np.full(len(self.domain_), -1)
+        subclass[rows] = np.concatenate([np.arange(len(matches)), pairs.match])
+        return subclass
+
+    def weights(self, matches: Matches | Strata | None = None) -> Array:
         """Return the matching weight of every sample fitted, shape (n,): as a query and as a key together.
 
         Where new samples were matched, as a key.
         """
         matches, queries = self._matched(matches)
+        if isinstance(matches, Strata):
+            return matches.weights
         as_query, as_key = matching_weights(matches, len(queries.covariates), len(self.covariates_))
         return as_key if isinstance(matches, NewMatches) else as_query + as_key
 
-    def effective_sample_size(self, matches: Matches | None = None) -> float:
+    def n_matched(self, matches: Matches | Strata | None = None) -> int:
+        """Return how many of the queries were matched."""
+        matches, _ = self._matched(matches)
+        return int((matches.subclass[self._focal()] >= 0).sum()) if isinstance(matches, Strata) else len(matches)
+
+    def effective_sample_size(self, matches: Matches | Strata | None = None) -> float:
         """Return the effective number of keys: far below their count where few keys serve many queries."""
         matches, queries = self._matched(matches)
+        if isinstance(matches, Strata):
+            others = self.domain_ != (0 if self.direction is None else self.direction[0])
+            return effective_sample_size(matches.weights[others])
         return effective_sample_size(matching_weights(matches, len(queries.covariates), len(self.covariates_))[1])
 
-    def effect(self, outcome: ArrayLike, matches: Matches | None = None) -> Effect:
+    def _focal(self) -> Array:
+        """Return which samples were to be matched, (n,)."""
+        return np.ones(len(self.domain_), bool) if self.direction is None else self.domain_ == self.direction[0]
+
+    def effect(self, outcome: ArrayLike, matches: Matches | Strata | None = None) -> Effect:
         """Return the effect of the treatment on an outcome, treated minus control; see `okapi.matching.effect`.
 
         Parameters
@@ -315,7 +478,14 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         n, n_fitted = len(np.asarray(outcome)), len(self.covariates_)
         if n != n_fitted:
             raise ValueError(f"outcome must have a value for each of the {n_fitted} samples fitted, got {n}")
-        return effect(outcome, self.domain_ == 1, self._matched(matches)[0], n=self.n_queries_)
+        matches = self._matched(matches)[0]
+        if isinstance(matches, Strata):
+            return effect_of_strata(outcome, self.domain_ == 1, matches, focal=self._focal())
+        return effect(outcome, self.domain_ == 1, matches, n=self.n_queries_)
+
+    def rosenbaum_bounds(self, outcome: ArrayLike, matches: Matches | None = None, **settings: Any) -> pd.DataFrame:
+        """Return how strong hidden bias would have to be to explain the effect; see `rosenbaum_bounds`."""
+        return rosenbaum_bounds(outcome, self.domain_ == 1, self._matched(matches)[0], **settings)
 
     def precision(
         self,
@@ -337,6 +507,8 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             Targets of the queries, where new samples were matched.
         """
         matches, queries = self._matched(matches)
+        if isinstance(matches, Strata):
+            raise ValueError(f"precision is of pairs, method={self.method!r} makes strata")
         if query_target is None and isinstance(matches, NewMatches):
             raise ValueError("query_target is needed with matches of new samples")
         return match_precision(
@@ -349,9 +521,11 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             domain_names=[str(name) for name in self.domains_],
         )
 
-    def removed(self, matches: Matches | None = None) -> pd.DataFrame:
+    def removed(self, matches: Matches | Strata | None = None) -> pd.DataFrame:
         """Return what each rule left: queries, keys and pairs, step by step, with the thresholds in use."""
         matches, queries = self._matched(matches)
+        if isinstance(matches, Strata):
+            return removed_by_strata(self.method, matches, self._focal(), self.estimand_ == "ate")
         query, key = sides_of(queries, self._samples)
         unit = "" if self._encoder is None else self._encoder.unit
         return removed(self._calipers(), query, key, matches, list(self.domains_), self.exact or (), unit)
@@ -364,7 +538,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
     @property
     def n_queries_(self) -> int:
         """Number of samples fitted that were to be matched."""
-        return len(self.domain_) if self.direction is None else int((self.domain_ == self.direction[0]).sum())
+        return int(self._focal().sum())
 
     @property
     def propensity_(self) -> Array:
@@ -388,7 +562,18 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     def check_settings(self) -> None:
         """Raise what `fit` would raise of the settings, without any data."""
-        check_choosing(self.k, self.replace, self.order, self.allow_fewer)
+        check_choice("method", self.method, METHODS)
+        check_choosing(self.k, self.replace, self.order, self.allow_fewer, self.max_uses)
+        check_whole("n_subclasses", self.n_subclasses)
+        usual = CaliperMatcher()
+        for name in sorted(_MEANINGLESS.get(self.method, ())):
+            value = getattr(self, name)
+            if value is not getattr(usual, name) and value != getattr(usual, name):
+                raise ValueError(f"{name} has no meaning with method={self.method!r}, got {value!r}")
+        self._check_ratio()
+        for column, width in (self.covariate_calipers or {}).items():
+            if not (is_number(width) and 0 <= width < np.inf):
+                raise ValueError(f"covariate_calipers must be numbers of at least 0, got {width!r} for {column!r}")
         check_choice("distance", self.distance, (None, *DISTANCES))
         check_choice("estimand", self.estimand, (None, *ESTIMANDS))
         check_choice("caliper_sd", self.caliper_sd, (None, *DEVIATIONS))
@@ -397,16 +582,46 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
         check_flag("embeddings", self.embeddings)
         if self.centre and self.distance not in (None, *CENTRED_DISTANCES):
             raise ValueError(f"centre needs one of the distances {CENTRED_DISTANCES}, got {self.distance!r}")
-        if isinstance(self.exact, str):
-            raise TypeError(f"exact must be a list of columns, got {self.exact!r}; did you mean [{self.exact!r}]?")
+        for name, columns in (("exact", self.exact), ("anti_exact", self.anti_exact)):
+            if isinstance(columns, str):
+                raise TypeError(f"{name} must be a list of columns, got {columns!r}; did you mean [{columns!r}]?")
         check_temperature(self.temperature)
         check_classifier(self.propensity)
 
-    def _warn(self, matches: Matches) -> None:
+    def _check_ratio(self) -> None:
+        if self.fewest is None and self.most is None:
+            return
+        fewest, most = self.fewest or 0, self.most or 0
+        if (self.replace and self.method != "optimal") or not 1 <= fewest <= self.k <= most:
+            raise ValueError(
+                f"fewest and most need replace=False and fewest <= k <= most, got fewest={self.fewest}, k={self.k}, "
+                f"most={self.most}, replace={self.replace}"
+            )
+
+    def _stratify(self) -> Strata:
+        """Put the samples fitted into strata."""
+        treated = self.domain_ == 1
+        if self.method == "full":
+            query, key = sides_of(self._samples, self._samples)
+            admissible = replace(self._calipers(), direction=self.direction or (1, 0)).admissible(query, key)
+            found = full_matching(self._vectors, self._vectors, admissible)
+            subclass = np.maximum(found.query, found.key)
+            if (subclass < 0).all():
+                raise ValueError("full matching is infeasible: no unit has an admissible partner; widen the calipers")
+        elif self.method == "subclass":
+            subclass = subclasses(self.propensity_, treated, self.n_subclasses, estimand=self.estimand_)
+        elif self.method == "cem":
+            subclass = coarsened_strata(self._strata_of, treated, self.cutpoints)
+        else:
+            subclass = exact_strata(self._strata_of, treated)
+        return Strata(subclass, stratum_weights(subclass, treated, self.estimand_))
+
+    def _warn(self, matches: Matches | Strata) -> None:
         """Warn of a matching that leaves little, or rests on few."""
-        share = len(matches) / self.n_queries_
+        n_matched = self.n_matched(matches)
+        share = n_matched / self.n_queries_
         advice = "widen or leave out a caliper, exact columns or k; removed() says what each of them costs"
-        if not len(matches):
+        if not n_matched:
             warnings.warn(
                 f"nothing was matched: no query has as many admissible keys as k asks for; {advice}",
                 MatchingWarning,
@@ -414,16 +629,16 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             )
         elif share < FEW_MATCHED:
             warnings.warn(
-                f"only {len(matches):,} of {self.n_queries_:,} queries were matched ({share:.1%}), and results hold "
+                f"only {n_matched:,} of {self.n_queries_:,} queries were matched ({share:.1%}), and results hold "
                 f"for this small part; {advice}",
                 MatchingWarning,
                 stacklevel=3,
             )
-        if len(matches) >= LEAST_SHARED:
+        if n_matched >= LEAST_SHARED and isinstance(matches, Matches):
             weight = matching_weights(matches, len(self.domain_), len(self.domain_))[1]
-            if weight.max() > len(matches) / 2:
+            if weight.max() > n_matched / 2:
                 warnings.warn(
-                    f"one key, row {int(weight.argmax())}, serves most of the {len(matches):,} queries: results rest "
+                    f"one key, row {int(weight.argmax())}, serves most of the {n_matched:,} queries: results rest "
                     "on it: match without replacement, or compare another distance",
                     MatchingWarning,
                     stacklevel=3,
@@ -471,12 +686,14 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     def needs_propensity(self) -> bool:
         """Return whether these settings use propensities, as far as they are known before `fit`."""
+        if self.method in ("exact", "cem", "subclass"):
+            return self.method == "subclass"
         distance = getattr(self, "distance_", self.distance)
-        ordered = not self.replace and self.order == "largest"
+        ordered = not self.replace and self.order in ("largest", "smallest")
         return not self._calipers().off() or distance == "propensity" or ordered
 
-    def _columns(self, X: Any, *, reset: bool) -> tuple[Array, pd.DataFrame | None]:
-        """Return the covariates as finite numbers and the exact columns; sets and checks scikit-learn's attributes."""
+    def _columns(self, X: Any, *, reset: bool) -> tuple[Array, pd.DataFrame | None, Tensor | None]:
+        """Return covariates as numbers, exact columns and codes of anti-exact ones; sets scikit-learn's attributes."""
         settings: dict[str, Any] = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
         if isinstance(X, pd.DataFrame):
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -484,26 +701,51 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             X = as_array(X, "X") if isinstance(X, Tensor) else X
             X = X.astype(np.float32) if getattr(X, "dtype", None) == np.float16 else X
             X = validate_data(self, X, reset=reset, **settings)
-        X, exact = self._without_exact(X)
+        X, exact = self._without(X, "exact", self.exact)
+        X, differing = self._without(X, "anti_exact", self.anti_exact)
         if reset:
             self._covariates = Covariates(X)
+            self._strata_of = pd.DataFrame()
+            if self.method in ("exact", "cem"):
+                frame = X.reset_index(drop=True) if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
+                self._strata_of = frame if exact is None else pd.concat([frame, exact.astype(str)], axis=1)
+            self._levels = None if differing is None else {name: list(differing[name].unique()) for name in differing}
         numbers = np.asarray(check_array(self._covariates.encode(X), input_name="X", **settings))
         check_covariates(numbers, self._covariates.names)
-        return numbers, exact
+        codes = None
+        if differing is not None and self._levels is not None:
+            columns = [pd.Categorical(differing[name], levels).codes for name, levels in self._levels.items()]
+            codes = torch.from_numpy(np.stack(columns, 1).astype(np.int64))
+        return numbers, exact, codes
 
-    def _without_exact(self, X: Any) -> tuple[Any, pd.DataFrame | None]:
-        if self.exact is None:
+    def _without(self, X: Any, role: str, names: Sequence[Any] | None) -> tuple[Any, pd.DataFrame | None]:
+        """Return the covariates without the columns of a role, and these."""
+        if names is None:
             return X, None
-        names = list(self.exact)
+        names = list(names)
         columns = list(X.columns) if isinstance(X, pd.DataFrame) else list(range(X.shape[1]))
         missing = [name for name in names if name not in columns]
         if missing:
-            raise ValueError(f"exact names columns that X does not have: {missing}; X has {columns[:20]}")
+            raise ValueError(f"{role} names columns that X does not have: {missing}; X has {columns[:20]}")
         if len(names) == len(columns):
-            raise ValueError("exact names every column of X, at least one must be left to match on")
+            raise ValueError(f"{role} names every column of X, at least one must be left to match on")
         if isinstance(X, pd.DataFrame):
             return X.drop(columns=names), X[names].reset_index(drop=True)
         return np.delete(X, names, axis=1), pd.DataFrame(X[:, names], columns=names)
+
+    def _limited(self, covariates: Array) -> Tensor | None:
+        """Return the covariates with a caliper of their own, in its units."""
+        if not self.covariate_calipers:
+            return None
+        names = self.covariate_names_
+        unknown = [name for name in self.covariate_calipers if str(name) not in names]
+        if unknown:
+            raise ValueError(
+                f"covariate_calipers names {unknown}, which are no covariates of numbers; there are {names}"
+            )
+        columns = covariates[:, [names.index(str(name)) for name in self.covariate_calipers]].astype(np.float64)
+        widths = np.array(list(self.covariate_calipers.values()), dtype=np.float64)
+        return torch.from_numpy(columns / np.where(widths > 0, widths, 1e-300**0.5))
 
     def _given_scores(self, scores: ArrayLike, n: int) -> Array:
         array = check_propensity(np.asarray(scores), "propensity_scores", n).numpy()
@@ -547,6 +789,7 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
 
     def _match(self, vectors: Tensor, queries: Samples) -> Matches:
         query, key = sides_of(queries, self._samples)
+        optimal = self.method == "optimal"
         matches = caliper_nn(
             vectors,
             self._vectors,
@@ -558,15 +801,41 @@ class CaliperMatcher(BaseEstimator):  # type: ignore[misc]
             key_prognosis=key.prognosis,
             query_exact=query.exact,
             key_exact=key.exact,
+            query_covariates=query.covariates,
+            key_covariates=key.covariates,
+            query_anti_exact=query.anti_exact,
+            key_anti_exact=key.anti_exact,
+            k=self.k if self.most is None else self._ratios(query),
             caliper_sd=self.caliper_sd_,
-            order=self.order or ("largest" if self.needs_propensity() else "data"),
+            order="optimal" if optimal else self.order or ("largest" if self.needs_propensity() else "data"),
+            replace=self.replace and not optimal,
             **{name: getattr(self, name) for name in _OF_CALIPER_NN},
         )
         if self.distance_ == "propensity":
             return matches
         return replace(matches, distance=torch.from_numpy(self._metric.report(matches.distance.numpy())))
 
-    def _matched(self, matches: Matches | None) -> tuple[Matches, Samples]:
+    def _ratios(self, query: Side) -> Array:
+        """Return how many keys each query is to have: many of the first in turn, k on average."""
+        assert self.fewest is not None
+        assert self.most is not None
+        if not self.treatment_ or self.direction is None:
+            raise ValueError("fewest and most need a treatment and the estimand att or atc")
+        rows = np.flatnonzero(query.domain.numpy() == self.direction[0])
+        low_first = rows[np.argsort(self._own_propensity(query)[rows], kind="stable")]
+        more, spread = self.k * len(rows) - self.fewest * len(rows), self.most - self.fewest
+        extra = np.clip(more - spread * np.arange(len(rows)), 0, spread)
+        ratios = np.full(len(query.domain), self.fewest)
+        ratios[low_first] += extra
+        return ratios
+
+    def _own_propensity(self, query: Side) -> Array:
+        """Return the propensity of each query's domain."""
+        if query.propensity is None:
+            query = query._replace(propensity=torch.from_numpy(np.asarray(self.propensity_, np.float64)))
+        return np.asarray(query.domain_propensity().numpy())
+
+    def _matched(self, matches: Matches | Strata | None) -> tuple[Any, Samples]:
         """Return the matches, by default those of the samples fitted, and the samples that were their queries."""
         matches = self.match() if matches is None else matches
         return matches, matches.queries if isinstance(matches, NewMatches) else self._samples

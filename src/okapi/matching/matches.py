@@ -1,12 +1,41 @@
 """What a matching returns."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Treated and controls in strata: what exact matching, CEM, subclassification and full matching return.
+
+    Parameters
+    ----------
+    subclass : array of shape (n,), int64
+        The stratum of each sample; -1 where it was not matched.
+    weights : array of shape (n,)
+        Matching weights, 0 where not matched, of mean one among the matched of a group.
+    """
+
+    subclass: NDArray[Any]
+    weights: NDArray[Any]
+
+    def __len__(self) -> int:
+        return int((self.subclass >= 0).sum())
+
+    def __repr__(self) -> str:
+        return f"Strata({len(self)} samples in {len(np.unique(self.subclass[self.subclass >= 0]))} strata)"
+
+    def to_frame(self, ids: ArrayLike | None = None) -> pd.DataFrame:
+        """Return one row per matched sample: ``sample``, ``subclass``, ``weights``."""
+        rows = np.flatnonzero(self.subclass >= 0)
+        names = rows if ids is None else np.asarray(ids)[rows]
+        return pd.DataFrame({"sample": names, "subclass": self.subclass[rows], "weights": self.weights[rows]})
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,13 +20,16 @@ CHECKED = 2**23  # numbers checked at a time
 class Samples(NamedTuple):
     """Samples as a matcher sees them.
 
-    Covariates (n, p); domains (n,), or (n, S) if multi-label; the columns that must be equal within a pair; ids (n,);
-    propensities and outcomes that the calipers compare.
+    Covariates (n, p); domains (n,), or (n, S) if multi-label; the columns that must be equal within a pair, codes
+    (n, a) of those that must differ, covariates (n, c) in units of their calipers; ids (n,); propensities and prognostic
+    scores that the calipers compare.
     """
 
     covariates: Array
     domain: Array
     exact: pd.DataFrame | None
+    anti_exact: Tensor | None
+    limited: Tensor | None
     ids: Array | None
     propensity: Array | None = None
     prognosis: Tensor | None = None
@@ -52,6 +55,8 @@ def sides_of(queries: Samples, keys: Samples) -> tuple[Side, Side]:
             None if side.propensity is None else to_tensor(side.propensity, "propensity_scores"),
             side.prognosis,
             code,
+            side.limited,
+            side.anti_exact,
         )
         for side, code in zip((queries, keys), exact, strict=True)
     )

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
 from okapi.matching.calipers import Admissible, Calipers, fixed_bounds
 from okapi.matching.checks import Side
-from okapi.matching.matches import Matches
+from okapi.matching.matches import Matches, Strata
 
 
 def removed(
@@ -41,9 +43,13 @@ def removed(
         ``rule``, ``threshold``, ``queries``, ``keys``, ``pairs``; the last row is what was matched.
     """
     rows = []
+    further = [("anti_exact", "values that must differ"), ("covariates", "calipers on covariates")]
 
     def left(stage: Calipers, *, equal: bool = True) -> tuple[Admissible, tuple[int, int, int]]:
-        sides = (query, key) if equal else (query._replace(exact=None), key._replace(exact=None))
+        sides = query, key
+        if not equal:
+            none: dict[str, Any] = dict.fromkeys(("exact", *(name for name, _ in further)))
+            sides = query._replace(**none), key._replace(**none)
         admissible = stage.admissible(*sides)
         pairs = sum(admissible.plan(1, *stratum).count_pairs() for stratum in admissible.strata())
         return admissible, (len(admissible.query_rows), len(admissible.key_rows), pairs)
@@ -56,6 +62,9 @@ def removed(
         rows.append((f"fixed caliper {calipers.fixed:g}", threshold, *left(stage, equal=False)[1]))
     if exact:
         rows.append(("exact " + ", ".join(map(str, exact)), "equal", *left(stage)[1]))
+    for name, rule in further:
+        if getattr(query, name) is not None:
+            rows.append((rule, "", *left(stage)[1]))
     if calipers.std is not None:
         stage = replace(stage, std=calipers.std)
         admissible, counts = left(stage)
@@ -68,6 +77,24 @@ def removed(
     n_keys = len(torch.unique(matches.key[matches.key >= 0]))
     rows.append((f"matched, k = {matches.k}", "", len(matches), n_keys, int((matches.key >= 0).sum())))
     return pd.DataFrame(rows, columns=["rule", "threshold", "queries", "keys", "pairs"])
+
+
+def removed_by_strata(method: str, strata: Strata, focal: NDArray[np.bool_], everybody: bool) -> pd.DataFrame:
+    """Return what a method of strata left, as `removed` does; ``everybody``: queries are keys, too."""
+    others = focal if everybody else ~focal
+    inside = strata.subclass >= 0
+    rows = []
+    for rule, left in (("all samples", np.ones_like(inside)), (f"matched by {method}", inside)):
+        code = strata.subclass[left & inside]
+        counts = [np.bincount(code[side[left & inside]], minlength=1) for side in (focal, others)]
+        pairs = int(focal.sum()) * int(others.sum()) if rule == "all samples" else int(np.dot(*_same_length(*counts)))
+        rows.append((rule, "", int((left & focal).sum()), int((left & others).sum()), pairs))
+    return pd.DataFrame(rows, columns=["rule", "threshold", "queries", "keys", "pairs"])
+
+
+def _same_length(*counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    size = max(map(len, counts))
+    return [np.pad(count, (0, size - len(count))) for count in counts]
 
 
 def _fixed_threshold(fixed: float, side: Side) -> str:

@@ -99,7 +99,8 @@ def balance(
     *,
     query_domain: ArrayLike | Tensor,
     key_domain: ArrayLike | Tensor,
-    matches: Matches,
+    matches: Matches | None = None,
+    weights: ArrayLike | None = None,
     names: Sequence[str] | None = None,
     denominator: Denominator = "pooled",
     domain_names: Sequence[Any] | Mapping[int, Any] | None = None,
@@ -135,8 +136,10 @@ def balance(
         Covariates; the same array twice if samples were matched among themselves.
     query_domain, key_domain : array or tensor of shape (n,), (m,) of integers or (n, S), (m, S) of booleans
         Domain of every sample, or its several domains.
-    matches : Matches
+    matches : Matches, optional
         Pairs of rows of ``queries`` and ``keys``.
+    weights : array of shape (n,), optional
+        In place of matches: matching weights of all samples, which are queries and keys alike, in one ``direction``.
     names : sequence of str, optional
         Names of the d covariates; ``x0``, ``x1``, ... by default.
     denominator : {"pooled", "query", "key"}, default="pooled"
@@ -176,7 +179,14 @@ def balance(
     if direction is not None:
         source, target = (position_of(labels, domain) for domain in direction)
         of_query, of_key = of_query.only(source), of_key.only(target)
-    directions = Directions.find(of_query, of_key, sizes, len(labels), flatten_pairs(matches, *sizes))
+    if (matches is None) == (weights is None):
+        raise ValueError("matches or weights must be given, one of them")
+    if matches is not None:
+        directions = Directions.find(of_query, of_key, sizes, len(labels), flatten_pairs(matches, *sizes))
+    elif direction is None:
+        raise ValueError("direction is needed with weights, got None")
+    else:
+        directions = Directions.weighted(of_query, of_key, len(labels), sizes[0], np.asarray(weights, np.float64))
 
     comparison = _Comparison(x_query, x_key, directions, denominator)
     pairs = _pairs_table(comparison, domains)

@@ -220,6 +220,19 @@ class Directions:
         query_domain, key_domain = np.divmod(listed, max(n_domains, 1))
         return cls(query_domain, key_domain, queries, keys, matched_queries, matched_keys, n_across - n_matched_across)
 
+    @classmethod
+    def weighted(
+        cls, of_query: Membership, of_key: Membership, n_domains: int, n: int, weights: NDArray[np.float64]
+    ) -> "Directions":
+        """Compare queries of one domain with keys of one other, as matching weights of all samples say."""
+        queries = Groups.collect(of_query.domain, of_query.row, np.ones(len(of_query.row)), n_domains, n)
+        keys = Groups.collect(of_key.domain, of_key.row, np.ones(len(of_key.row)), n_domains, n)
+        matched = []
+        for rows in (of_query.row, of_key.row):
+            used = rows[weights[rows] > 0]
+            matched.append(Groups(used, weights[used], np.array([0, len(used)])))
+        return cls(of_query.domain[:1], of_key.domain[:1], queries, keys, matched[0], matched[1], 0)
+
 
 def column_blocks(n_columns: int, n_rows: int) -> Iterator[slice]:
     """Yield slices of columns such that a block of ``n_rows`` rows stays small."""

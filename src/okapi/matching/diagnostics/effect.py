@@ -1,6 +1,6 @@
 """The effect of a treatment, estimated in a matched sample: always treated minus control."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from okapi.matching.checks import as_array
 from okapi.matching.diagnostics.weights import Bools, Floats, Integers, flatten_pairs
-from okapi.matching.matches import Matches
+from okapi.matching.matches import Matches, Strata
 
+FEWEST_CLUSTERS = 20
 _YES_NO = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 
 
@@ -162,6 +163,31 @@ def effect(
     matched = np.unique(np.concatenate([pairs.query, pairs.key]))
     n = int(np.isin(side, side[pairs.query]).sum()) if n is None else n
     return effect_of_rows(y, side, rows, n=n, n_missing=int((~known[matched]).sum()))
+
+
+def effect_of_strata(outcome: ArrayLike | Tensor, treated: ArrayLike, strata: Strata, *, focal: ArrayLike) -> Effect:
+    """Estimate the mean difference in outcome, treated minus control, by the weights of strata.
+
+    Errors are clustered by stratum, or, where there are fewer than 20, which are too few for that, by unit.
+
+    Parameters
+    ----------
+    outcome, treated
+        As in `effect`. A unit without an outcome (NaN) is left out and counted.
+    strata : Strata
+    focal : array of shape (n,), booleans
+        The units that the effect is on.
+    """
+    y, side, wanted = check_outcome(outcome), np.asarray(treated, bool), np.asarray(focal, bool)
+    inside = strata.subclass >= 0
+    unit = np.flatnonzero(inside & ~np.isnan(y))
+    if not (side[unit].any() and (~side[unit]).any()):
+        raise ValueError("strata must hold treated and controls with a known outcome, to estimate an effect")
+    few = len(np.unique(strata.subclass[unit])) < FEWEST_CLUSTERS
+    cluster = unit if few else strata.subclass[unit]
+    rows = Rows(unit=unit, weight=strata.weights[unit], cluster=cluster, focal=wanted[unit])
+    result = effect_of_rows(y, side, rows, n=int(wanted.sum()), n_missing=int((inside & np.isnan(y)).sum()))
+    return replace(result, clusters="unit" if few else "subclass")
 
 
 def effect_of_rows(y: Floats, treated: Bools, rows: Rows, *, n: int, n_missing: int) -> Effect:

@@ -23,6 +23,7 @@ domains.py    plan without a std-caliper
 windows.py    plan of the std-caliper between two domains
 scores.py     plan of the std-caliper between any number of domains
 multi_label.py plan of multi-label domains
+pairs.py      calipers on covariates, and values that must differ
 prognosis.py  the prognostic caliper: a plan of its own, or a filter of another
 ============= =======================================================================================================
 """

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from okapi.matching.search.pairs import PairFilter
 from okapi.matching.search.plan import FAR, Block, Plan, Tile, at, cut
 
 ROWS, CHUNK = 128, 128  # keys whose outcomes share a box
@@ -72,9 +73,9 @@ class OrderedPrognoses:
 
 
 class FilteredPlan(Plan):
-    """Another plan with a prognostic caliper: its windows narrow the search, outcomes leave out pairs within them."""
+    """Another plan with a further caliper: the windows of the plan narrow the search, in them the caliper decides."""
 
-    def __init__(self, plan: Plan, caliper: PrognosticCaliper) -> None:
+    def __init__(self, plan: Plan, caliper: PrognosticCaliper | PairFilter) -> None:
         self.plan, self.caliper = plan, caliper
         self.query_order, self.key_order = plan.query_order, plan.key_order
         self.blocks = [replace(block, mixed=None) for block in plan.blocks]
