@@ -163,8 +163,14 @@ def _match(parser: Parser) -> None:
     help_ = "largest distance of prognostic scores in a pair; with --prognostic by default auto, a third of their SD"
     add("--prognostic-caliper", type=number_or_auto, metavar="T", help=help_)
     add("--temperature", type=number, default=1.0, metavar="TAU", help="divides the logits of the propensities")
+    methods = ["nearest", "optimal", "full", "exact", "cem", "subclass"]
+    help_ = "of a treatment also optimal pairs, full matching, or strata of equal, coarsened or like samples"
+    add("--method", choices=methods, default="nearest", help=help_)
+    add("--n-subclasses", type=integer, default=6, metavar="N", help="strata of --method subclass")
     _add_matcher(parser)
     add("--out", type=Path, metavar="FILE", help="write the matches: .parquet or .csv, one row a pair")
+    help_ = "write Table 1, the covariates of treated and controls before and after: .csv or .parquet"
+    add("--table-one", type=Path, metavar="FILE", help=help_)
     add("--report", type=Path, metavar="FILE", help="write a report: .html, needs nothing else")
     parser.writes_csv()
     parser.prints_tables()
@@ -254,7 +260,12 @@ def _add_matcher(parser: Parser) -> None:
     add("--centre", action="store_true", help=help_)
     switch, help_ = argparse.BooleanOptionalAction, "whether a key may serve several queries"
     add("--replace", action=switch, default=True, help=help_)
-    add("--order", choices=["largest", "closest", "data"], help="who chooses first with --no-replace")
+    orders = ["largest", "smallest", "closest", "random", "data"]
+    add("--order", choices=orders, help="who chooses first with --no-replace")
+    add("--max-uses", type=integer, default=1, metavar="N", help="queries that may share a key with --no-replace")
+    add("--anti-exact", **SEVERAL, metavar="COLUMN", help="columns that must differ within a pair")
+    help_ = "largest difference of a covariate within a pair, in its own unit: age=5"
+    add("--covariate-calipers", **SEVERAL, metavar="COLUMN=WIDTH", help=help_)
     help_ = "with --treatment: the effect on the treated (default), on the controls or on all"
     add("--estimand", choices=["att", "atc", "ate"], help=help_)
     add("--allow-fewer", action="store_true", help="keep queries with fewer than k keys")

@@ -34,7 +34,7 @@ from okapi.table import spreadsheet_safe
 MOST_DIRECTIONS, MOST_COVARIATES, MOST_NAMES = 10, 8, 12  # printed
 MOST_CLASSES = 20  # whole numbers with more values than this are quantities, not classes
 _COLUMNS = ("domain", "id", "image", "target", "exact", "columns", "propensity", "separator")
-_ROLES = ("treatment", "treated", "effect", "prognostic", "missing")
+_ROLES = ("treatment", "treated", "effect", "anti_exact", "prognostic", "missing")
 
 
 class Samples(NamedTuple):
@@ -47,7 +47,13 @@ class Samples(NamedTuple):
 
 
 def match(
-    file: Path, *, out: Path | None = None, report: Path | None = None, safe_csv: bool = False, **settings: Any
+    file: Path,
+    *,
+    out: Path | None = None,
+    table_one: Path | None = None,
+    report: Path | None = None,
+    safe_csv: bool = False,
+    **settings: Any,
 ) -> None:
     """Match the samples of a table, print what came out, and write matches and report.
 
@@ -56,8 +62,8 @@ def match(
     Parameters
     ----------
     file : Path
-    out, report : Path, optional
-        Files for the matches and the report.
+    out, table_one, report : Path, optional
+        Files for the matches, for Table 1 and for the report.
     safe_csv : bool, default False
         Whether no text in a CSV file may begin as a formula.
     **settings
@@ -68,7 +74,9 @@ def match(
     if settings["prognostic"] and settings["prognostic_caliper"] is None:
         settings["prognostic_caliper"] = "auto"
     matcher, columns = matcher_and_columns(settings)
-    check_paths(file, out, report)
+    check_paths(file, out, report, table_one)
+    if table_one is not None and columns["treatment"] is None:
+        raise ValueError("table_one needs treatment: it compares treated and controls")
     matcher.check_settings()
     check_prognostic(matcher.prognostic_caliper, columns)
     with working(f"Reading {file}") as now:
@@ -81,16 +89,20 @@ def match(
             html = matching_report(matching, title=f"Matches of {file.name}")
     print_matching(stdout(), matching)
     pairs = matcher.to_frame(matching.matches)
-    frames = {} if out is None else {out: spreadsheet_safe(pairs) if safe_csv else pairs}
+    frames: dict[Path, Any] = {} if out is None else {out: spreadsheet_safe(pairs) if safe_csv else pairs}
+    if table_one is not None:
+        frames[table_one] = matcher.table_one(matching.matches)
     write_files(frames | ({} if report is None else {report: html}))
-    print_files(stdout(), {"Matches": out, "Report": report})
+    print_files(stdout(), {"Matches": out, "Table 1": table_one, "Report": report})
 
 
 def matcher_and_columns(settings: dict[str, Any]) -> tuple[CaliperMatcher, dict[str, Any]]:
     """Return the matcher, and the roles of columns."""
     settings = dict(settings)
     columns: dict[str, Any] = {name: settings.pop(name) or None for name in (*_COLUMNS, *_ROLES)}
-    columns |= {name: list(dict.fromkeys(columns[name] or ())) for name in ("exact", "prognostic")}
+    lists = ("exact", "anti_exact", "prognostic")
+    columns |= {name: list(dict.fromkeys(columns[name] or ())) for name in lists}
+    settings["covariate_calipers"] = _widths(settings["covariate_calipers"])
     if (columns["domain"] is None) == (columns["treatment"] is None):
         got = "neither" if columns["domain"] is None else "both"
         raise ValueError(f"domain or treatment must be given, the column that says where a sample belongs; got {got}")
@@ -100,13 +112,29 @@ def matcher_and_columns(settings: dict[str, Any]) -> tuple[CaliperMatcher, dict[
         if settings["estimand"] not in (None, "both"):
             raise ValueError(f"estimand={settings['estimand']!r} needs treatment in place of domain")
         settings["estimand"] = "both"
-    return CaliperMatcher(**settings, exact=columns["exact"] or None), columns
+    roles: dict[str, Any] = {name: columns[name] or None for name in ("exact", "anti_exact")}
+    return CaliperMatcher(**settings, **roles), columns
 
 
-def check_paths(file: Path, out: Path | None, report: Path | None) -> None:
+def _widths(given: Sequence[str]) -> dict[str, float] | None:
+    """Return calipers on covariates from words such as age=5."""
+    widths = {}
+    for word in given:
+        name, equals, width = word.rpartition("=")
+        try:
+            widths[name] = float(width)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ValueError(f"covariate_calipers must be such as age=5, got {word!r}")
+    return widths or None
+
+
+def check_paths(file: Path, out: Path | None, report: Path | None, table_one: Path | None = None) -> None:
     """Reject paths that could not be written in the end, and that of the table itself."""
-    if out is not None and check_output(out).exists() and file.exists() and out.samefile(file):
-        raise ValueError(f"{out} is the table that is read; name another file to write to")
+    for path in (out, table_one):
+        if path is not None and check_output(path).exists() and file.exists() and path.samefile(file):
+            raise ValueError(f"{path} is the table that is read; name another file to write to")
     if report is not None:
         check_output(report, [".html", ".htm"])
 
@@ -131,7 +159,7 @@ def check_prognostic(caliper: float | str | None, columns: dict[str, Any]) -> No
 def read_samples(file: Path, matcher: CaliperMatcher, columns: dict[str, Any], *, report: bool = False) -> Samples:
     """Read a table and the roles of its columns, checked against the matcher and memory."""
     group = columns["treatment"] or columns["domain"]
-    exact, prognostic = columns["exact"], columns["prognostic"]
+    exact, prognostic = [*columns["exact"], *columns["anti_exact"]], columns["prognostic"]
     if group in exact:
         raise ValueError(f"exact names the domain, {group!r}: pairs are between domains, so none would agree")
     read = {name: columns[name] for name in _COLUMNS} | {"domain": group, "outcome": columns["effect"]}
@@ -147,7 +175,7 @@ def read_samples(file: Path, matcher: CaliperMatcher, columns: dict[str, Any], *
     if prognostic and given is not None:
         prognosis = _prognosis(file, given[prognostic])
         table = replace(table, exact=given[exact] if exact else None)
-    if repeated := set(table.names) & set(matcher.exact or ()):
+    if repeated := set(table.names) & set(exact):
         raise ValueError(f"exact and columns both name {sorted(repeated)}: a column is matched exactly or by distance")
     if table.target is not None and is_quantity(table.target):
         infinite = np.isinf(table.target.astype(np.float64))

@@ -124,6 +124,8 @@ def match_command(file: Path, matcher: CaliperMatcher, tuning: Tuning, **columns
     for name, value in {**chosen, **columns}.items():
         if name in _FLAGS:
             words.append(_FLAGS[name])
+        elif isinstance(value, dict):
+            words += [f"--{name.replace('_', '-')}", *(f"{column}={width:g}" for column, width in value.items())]
         elif value:
             values = value if isinstance(value, list | tuple) else [value]
             words += [f"--{name.replace('_', '-')}", *map(setting_text, values)]

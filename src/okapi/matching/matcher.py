@@ -32,6 +32,7 @@ from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT, Balance, Den
 from okapi.matching.diagnostics.effect import Effect, effect, effect_of_strata
 from okapi.matching.diagnostics.precision import MatchPrecision, TargetKind, match_precision
 from okapi.matching.diagnostics.sensitivity import rosenbaum_bounds
+from okapi.matching.diagnostics.table_one import table_one
 from okapi.matching.diagnostics.weights import effective_sample_size, flatten_pairs, matching_weights
 from okapi.matching.formula import parse_formula
 from okapi.matching.matches import Matches, Strata
@@ -390,6 +391,13 @@ allow_fewer
         if isinstance(matches, Strata):
             return matches.to_frame(self._samples.ids)
         return matches.to_frame(queries.ids, self._samples.ids)
+
+    def table_one(self, matches: Matches | Strata | None = None) -> pd.DataFrame:
+        """Return Table 1: means and deviations of the covariates of treated and controls, before and after matching."""
+        check_is_fitted(self)
+        if not self.treatment_:
+            raise ValueError("table_one needs a treatment: 0 and 1, or treated= in fit; see balance for other domains")
+        return table_one(self.covariates_, self.covariate_names_, self.domain_ == 1, self.weights(matches))
 
     def get_matched_data(
         self, data: pd.DataFrame | None = None, matches: Matches | Strata | None = None

@@ -20,9 +20,9 @@ CHECKED = 2**23  # numbers checked at a time
 class Samples(NamedTuple):
     """Samples as a matcher sees them.
 
-    Covariates (n, p); domains (n,), or (n, S) if multi-label; the columns that must be equal within a pair, codes
-    (n, a) of those that must differ, covariates (n, c) in units of their calipers; ids (n,); propensities and prognostic
-    scores that the calipers compare.
+    Covariates (n, p); domains (n,), or (n, S) if multi-label; the columns that must be equal within a pair; codes
+    (n, a) of those that must differ; covariates (n, c) in units of their calipers; ids (n,); propensities and
+    prognostic scores that the calipers compare.
     """
 
     covariates: Array

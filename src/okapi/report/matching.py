@@ -10,7 +10,7 @@ import pandas as pd
 
 import okapi
 from okapi.data import Table as Samples
-from okapi.matching import Balance, CaliperMatcher, Effect, Matches, MatchPrecision, SeparableDomainsWarning
+from okapi.matching import Balance, CaliperMatcher, Effect, Matches, MatchPrecision, SeparableDomainsWarning, Strata
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
 from okapi.numbers import count, decimal, plural, share
 from okapi.report.gallery import thumbnails
@@ -47,7 +47,7 @@ class Matching:
 
     table: Samples
     matcher: CaliperMatcher
-    matches: Matches
+    matches: Matches | Strata
     quantity: bool = False
     notes: Sequence[str] = ()
 
@@ -64,7 +64,7 @@ class Matching:
     @cached_property
     def precision(self) -> MatchPrecision | None:
         """How far the targets of pairs agree; None without targets or pairs."""
-        if self.table.target is None or not len(self.matches):
+        if self.table.target is None or not isinstance(self.matches, Matches) or not len(self.matches):
             return None
         kind: Any = "regression" if self.quantity else "classification"
         return self.matcher.precision(self.table.target, self.matches, kind=kind)
@@ -77,7 +77,9 @@ class Matching:
         return self.matcher.effect(self.table.outcome, self.matches)
 
     def pairs(self) -> pd.DataFrame:
-        """Return the matches with domains, and targets and images where the table has them."""
+        """Return the matches with domains, and targets and images where the table has them; strata as they are."""
+        if isinstance(self.matches, Strata):
+            return self.matcher.to_frame(self.matches)
         rows = self.matches.to_frame()
         frame = self.matcher.to_frame(self.matches)
         columns = {"domain": self.table.domain, "target": self.table.target, "image": self.table.images}
@@ -118,8 +120,11 @@ def matched_by(matching: Matching) -> str:
         "ate": f"treated ({treated}) and controls ({control}) are matched to each other",
         "both": f"{plural(len(matcher.domains_), 'domain')}, each matched to all others",
     }[matcher.estimand_]
+    method = "" if matcher.method == "nearest" else f"; method: {matcher.method}"
+    if matcher.method in ("exact", "cem", "subclass"):
+        return f"Matching: {what}{method}"
     chosen = "" if matcher.distance else ", the default here"
-    return f"Matching: {what}; distance: {matcher.distance_}{chosen}"
+    return f"Matching: {what}{method}; distance: {matcher.distance_}{chosen}"
 
 
 def removed_table(matching: Matching) -> Table:
@@ -205,7 +210,7 @@ def summary(matching: Matching) -> dict[str, str]:
     """Return the few metrics that sum a matching up, by label."""
     metrics = matching.balance.summary()
     first, last = matching.removed.iloc[0], matching.removed.iloc[-1]
-    n_matched = len(matching.matches)
+    n_matched = matching.matcher.n_matched(matching.matches)
     effective = matching.matcher.effective_sample_size(matching.matches)
     facts = {
         "Queries matched": f"{count(n_matched)} of {count(first['queries'])}, {share(n_matched / first['queries'])}",
@@ -250,7 +255,7 @@ def matching_report(matching: Matching, *, title: str) -> str:
     facts = {
         "samples": len(matching.table),
         "domains": len(matching.matcher.domains_),
-        "queries matched": share(len(matching.matches) / matching.removed.queries.iloc[0]),
+        "queries matched": share(matching.matcher.n_matched(matching.matches) / matching.removed.queries.iloc[0]),
         "pairs": len(pairs),
         "effective keys": round(matching.matcher.effective_sample_size(matching.matches)),
         "max |SMD|, before → after": f"{before} → {after}",

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from okapi.matching import Balance, Matches, Tuning, effective_sample_size
+from okapi.matching import Balance, Matches, Strata, Tuning, effective_sample_size
 from okapi.matching.checks import as_array
 from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT
 from okapi.matching.diagnostics.directions import memberships, name_domains, position_of
@@ -132,7 +132,7 @@ def propensity_histograms(
     query_propensity: ArrayLike | Tensor,
     key_propensity: ArrayLike | Tensor,
     *,
-    matches: Matches,
+    matches: Matches | Strata,
     query_domain: ArrayLike | Tensor,
     key_domain: ArrayLike | Tensor,
     fixed_caliper: float | None = None,
@@ -152,8 +152,8 @@ def propensity_histograms(
     query_propensity, key_propensity : array or tensor of shape (n,), (m,) or (n, S), (m, S)
         One number for two domains, the probability of the one with the larger label; else a column per domain, of
         which a row of the figure shows that of its query domain.
-    matches : Matches
-        Pairs of rows of queries and keys.
+    matches : Matches or Strata
+        Pairs of rows of queries and keys; or strata of samples that are both.
     query_domain, key_domain : array or tensor of shape (n,), (m,) of integers or (n, S), (m, S) of booleans
         Domain of every sample, or its set of domains; with S columns of propensities, numbers from 0 to S - 1.
     fixed_caliper : float in [0, 1], optional
@@ -186,7 +186,7 @@ def propensity_histograms(
         keyed = np.isin(np.arange(sizes[1]), of_key.only(position_of(labels, direction[1])).row)
     prefix = "domain " if domain_names is None else ""
     names = [prefix + short_name(name) for name in name_domains(labels, domain_names)]
-    pairs = flatten_pairs(matches, *sizes)
+    pairs = None if isinstance(matches, Strata) else flatten_pairs(matches, *sizes)
 
     n_queries = np.bincount(of_query.domain, minlength=len(labels))
     drawn = np.sort(np.argsort(-n_queries, kind="stable")[: min(max_domains, np.count_nonzero(n_queries))])
@@ -203,7 +203,10 @@ def propensity_histograms(
         column = 0 if one_number else labels[domain]
         query = np.isin(np.arange(sizes[0]), of_query.row[of_query.domain == domain])
         key = keyed & ~np.isin(np.arange(sizes[1]), of_key.row[of_key.domain == domain])
-        matched_query, matched_key = _matched_weights(pairs, query, key)
+        if isinstance(matches, Strata):
+            matched_query, matched_key = query * matches.weights, key * matches.weights
+        elif pairs is not None:
+            matched_query, matched_key = _matched_weights(pairs, query, key)
         for panel, w_query, w_key in ((before, query, key), (after, matched_query, matched_key)):
             _draw_mirrored(panel, edges, x_query[:, column], w_query, x_key[:, column], w_key)
             _draw_caliper(panel, fixed_caliper, scale, n_domains=len(labels))

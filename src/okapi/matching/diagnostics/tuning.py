@@ -19,7 +19,7 @@ from sklearn.base import clone
 from okapi.matching.calipers import fixed_bounds
 from okapi.matching.diagnostics.balance import ROUNDING, SMD_LIMIT
 from okapi.matching.diagnostics.weights import effective_sample_size, matching_weights
-from okapi.matching.matcher import CaliperMatcher
+from okapi.matching.matcher import PAIRED, CaliperMatcher
 from okapi.matching.propensity import MatchingWarning
 
 Array: TypeAlias = NDArray[Any]
@@ -160,6 +160,8 @@ def tune(
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
         raise ValueError(f"n_jobs must be a whole number other than 0, got {n_jobs!r}")
     base = clone(CaliperMatcher() if matcher is None else matcher)
+    if base.method not in PAIRED:
+        raise ValueError(f"method must be one of {PAIRED} to choose calipers, got {base.method!r}")
     plain = clone(base).set_params(**dict.fromkeys(CALIPERS), temperature=1.0, order=None)
     plain.fit(X, domain, treated=treated, propensity_scores=propensity_scores)
     base.set_params(distance=plain.distance_)
