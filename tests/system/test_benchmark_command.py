@@ -66,7 +66,7 @@ def test_interrupted_and_killed_it_goes_on_and_repeats_nothing(configs, tmp_path
     assert "2 of 2: erm, seed 1 finished" in errors
     assert {path: path.stat().st_mtime_ns for path in first.rglob("*") if path.is_file()} == finished
     for seed in range(2):
-        assert "Going on after step" in (out / "logs" / "erm" / "all" / f"seed-{seed}.log").read_text()
+        assert "Resuming after step" in (out / "logs" / "erm" / "all" / f"seed-{seed}.log").read_text()
     undisturbed, _ = benchmark(configs, tmp_path / "undisturbed", ["erm"], seeds=(0, 1), overrides=LONG)
     assert same_files(out, undisturbed.out)
     assert comparison_table(undisturbed, compare(undisturbed)).caption in printed
@@ -211,7 +211,7 @@ def test_a_killed_run_fails_alone_with_a_clear_line_and_is_resumed(configs, tmp_
     assert (failed.cell.method, failed.reason) == ("okapi", "killed by SIGKILL")
     assert main(words) == 0
     assert not read_results(out).failed
-    assert "Going on after step" in log.read_text()
+    assert "Resuming after step" in log.read_text()
 
 
 def test_restarted_with_other_workers_its_runs_have_the_threads_that_they_began_with(

@@ -92,7 +92,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(run: Path, tmp_path: Pa
     kept = done()
     assert kept % 1024 == 0
     process = fork("embed", run, "--out", out, *slowly)
-    assert f"Going on with {kept:,} of 5,000 samples, found in {parts}" in end(process)
+    assert f"Resuming with {kept:,} of 5,000 samples, found in {parts}" in end(process)
     assert out.read_bytes() == whole.read_bytes()
     assert not parts.exists()
 

@@ -96,7 +96,7 @@ def test_killed_at_random_moments(begin, undisturbed, tmp_path):
     (newest / "state.pt").write_bytes(content[:-1000])
     errors = end(begin(run))
     assert f"Rejected {newest.name}: state.pt is torn: {len(content) - 1000} bytes of {len(content)}" in errors
-    assert f"Going on after step {int(newest.name[5:]) - 4}" in errors
+    assert f"Resuming after step {int(newest.name[5:]) - 4}" in errors
     assert differing(outcome(run, STEPS), undisturbed) == [], f"killed at {moments}"
     assert [path for path in run.rglob("*") if path.name.endswith(".new")] == []
 
@@ -112,11 +112,11 @@ def test_stopped_by_signals_a_run_writes_a_checkpoint_and_goes_on(begin, undistu
             process.send_signal(number)
         message = end(process, code=130).splitlines()[-1]
         done = int(message.split("stopped after step ")[1].split(f" of {STEPS}")[0])
-        assert message.endswith(f"go on with: okapi train --resume {run}")
+        assert message.endswith(f"resume with: okapi train --resume {run}")
         assert (run / "checkpoints" / f"step-{done:08d}").is_dir()
         # By how many processes data is loaded may change: what is learnt does not.
         process = begin(run, "--training.workers", workers)
-    assert f"Going on after step {done}" in end(process)
+    assert f"Resuming after step {done}" in end(process)
     assert differing(outcome(run, STEPS), undisturbed) == []
 
 
@@ -141,7 +141,7 @@ def test_a_file_that_cannot_grow_stops_the_run(begin, tmp_path):
     message = end(process, code=1).splitlines()[-1]
     assert "File too large" in message
     assert "state.pt" in message
-    assert message.endswith(f"go on with: okapi train --resume {run}")
+    assert message.endswith(f"resume with: okapi train --resume {run}")
     found, rejected = read_newest(run / "checkpoints")
     assert found.step >= 4
     assert rejected == []
@@ -157,7 +157,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(begin, undisturbed, small_d
     assert found.step >= 4
     assert rejected == []
     enlarge()
-    assert f"Going on after step {found.step}" in end(begin(run))
+    assert f"Resuming after step {found.step}" in end(begin(run))
     assert differing(outcome(run, STEPS), undisturbed) == []
 
 
@@ -186,7 +186,7 @@ def test_a_run_that_started_from_another_s_weights_goes_on_without_them(config, 
         process.communicate(timeout=60)
         if erm.exists():
             erm.rename(tmp_path / "gone")
-    assert "Going on after step" in end(begin(run))
+    assert "Resuming after step" in end(begin(run))
     assert differing(outcome(run, STEPS), outcome(tmp_path / "undisturbed", STEPS)) == []
     assert (run / "results.json").read_bytes() == (tmp_path / "undisturbed" / "results.json").read_bytes()
     assert b'"algorithm": "erm"' in (run / "results.json").read_bytes()

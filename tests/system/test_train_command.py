@@ -348,7 +348,7 @@ def test_resuming_with_another_config_says_what_differs(erm_run, tmp_path, capsy
     assert "training.learning_rate: 0.005 then, 0.002 now" in capsys.readouterr().err
     (run / "config.yaml").write_text(config)
     assert train("--resume", run, "--training.workers", 1) == 0
-    assert "Going on after step 12" in capsys.readouterr().err
+    assert "Resuming after step 12" in capsys.readouterr().err
     assert (run / "model.safetensors").read_bytes() == (erm_run / "model.safetensors").read_bytes()
 
 

@@ -104,5 +104,5 @@ def test_two_processes_that_are_killed_end_in_the_same_bits(begin, tmp_path):
         process.communicate(timeout=60)
     assert steps_written(run) < STEPS
     errors = [end(process) for process in begin(run)]
-    assert "Going on after step" in errors[0]
+    assert "Resuming after step" in errors[0]
     assert differing(outcome(run, STEPS), outcome(tmp_path / "undisturbed", STEPS)) == []

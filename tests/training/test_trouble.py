@@ -105,7 +105,7 @@ def test_a_damaged_manifest_is_named_and_the_checkpoint_before_it_used(stopped, 
     errors = capsys.readouterr().err
     assert "Rejected step-00000007: state.pt is torn" in errors
     assert "Rejected step-00000006: manifest.json lacks size" in errors
-    assert "Going on after step 5" in errors
+    assert "Resuming after step 5" in errors
 
 
 # Losses and match rates

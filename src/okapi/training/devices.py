@@ -45,7 +45,7 @@ def find_device(name: str) -> torch.device:
 
 
 def make_fabric(config: Config) -> Fabric:
-    """Return the Fabric of a config, not yet launched; what this machine cannot do is refused."""
+    """Return the Fabric of a config, not yet launched; what this machine cannot do is rejected."""
     settings = config.training
     has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
     on_gpu = settings.accelerator == "gpu" or (settings.accelerator == "auto" and has_gpu)

@@ -135,13 +135,13 @@ def embed(
     encoder = _encoder(config, dataset, weights).to(where).eval()
     origin = _origin(config, dataset, rows, encoder, normalise=normalise, batch_size=batch_size, device=where.type)
     file = EncodingsFile(dataset, rows, int(encoder.out_features), origin)  # type: ignore[arg-type]
-    file.columns()  # what cannot be written is told before the work
+    file.columns()  # what cannot be written is reported before the work
     folder = parts_folder(out)
     folder.mkdir(exist_ok=True)
     with locked(folder, f"{out} is being written by another process"):
         partial = _Partial(folder, (len(rows), file.width), origin, restart)
         if found := partial.done:
-            say(f"Going on with {found:,} of {len(rows):,} samples, found in {folder}")
+            say(f"Resuming with {found:,} of {len(rows):,} samples, found in {folder}")
         try:
             options = {"batch_size": batch_size, "workers": workers, "device": where}
             for encodings in _encode(encoder, dataset, rows[found:], found, normalise, **options):

@@ -1,7 +1,7 @@
-"""What the verb ``okapi evaluate`` calls: a finished run on a split, recorded in its results.json.
+"""A finished run measured on a split, as ``okapi evaluate`` does it, recorded in its results.json.
 
 Test splits are sealed: nothing else opens them, but for the selector ``oracle``. Every opening is written down, with
-the weights that it was opened with, before anybody sees a figure.
+the weights that it was opened with, before any metric is shown.
 """
 
 import json
@@ -58,7 +58,7 @@ class Evaluation:
     record : okapi.runs.Evaluation
         What was added to results.json.
     notes : list of str
-        What whoever reads the figures should know.
+        What whoever reads the metrics should know.
     predictions : Path
         The file of all predictions.
     """
@@ -105,7 +105,7 @@ class Evaluator:
         self._network = self.run.network().to(self._fabric.device)
 
     def check_splits(self, splits: Sequence[str]) -> None:
-        """Refuse names that are no split with labelled samples, and no name at all, saying what there is."""
+        """Reject names that are no split with labelled samples, and no name at all, saying what there is."""
         there = {split: len(self.dataset.rows(split)) for split in LABELLED}
         shown = ", ".join(
             f"{split} ({count:,} samples{', sealed' if split in TESTS else ''})"

@@ -137,7 +137,7 @@ def _newest(run: Run, config: Config) -> Checkpoint | None:
         say(f"{run.path} has no checkpoint yet: the run begins again")
     else:
         _reject_changes(checkpoint.config, config, f"checkpoint {checkpoint.path.name}")
-        say(f"Going on after step {checkpoint.step}, from {checkpoint.path}")
+        say(f"Resuming after step {checkpoint.step}, from {checkpoint.path}")
     return checkpoint
 
 
@@ -170,7 +170,7 @@ def _fit(config: Config, parts: Parts, fabric: Fabric, run: Run, checkpoint: Che
         return Trainer(config, parts, fabric, run, checkpoint).fit()
     except OSError as error:
         raise RunError(
-            f"{error}; what was written before is good. That mended, go on with: okapi train --resume {run.path}"
+            f"{error}; what was written before is good. That mended, resume with: okapi train --resume {run.path}"
         ) from error
 
 
@@ -257,7 +257,7 @@ class Trainer:
                     self.save()
         if not self.is_done:
             raise InterruptedRunError(
-                f"stopped after step {self.step} of {settings.steps}; go on with: okapi train --resume {self.run.path}"
+                f"stopped after step {self.step} of {settings.steps}; resume with: okapi train --resume {self.run.path}"
             )
         return self.finish()
 
