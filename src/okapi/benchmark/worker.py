@@ -16,7 +16,7 @@ from okapi.config import Config
 from okapi.data.splits import TESTS
 from okapi.runs import Run
 
-PRELOAD = ["okapi.training.running", "okapi.training.evaluating", "okapi.algorithms"]
+PRELOAD = ["okapi.training.trainer", "okapi.training.evaluating"]
 """What a process of the pool has imported before it is copied for a run."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
