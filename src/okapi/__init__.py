@@ -11,8 +11,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from okapi.estimators import OkapiClassifier, OkapiRegressor
     from okapi.matching import CaliperMatcher, Matches, caliper_nn
+    from okapi.training.predictor import load
 
-__all__ = ["CaliperMatcher", "Matches", "OkapiClassifier", "OkapiRegressor", "__version__", "caliper_nn"]
+__all__ = ["CaliperMatcher", "Matches", "OkapiClassifier", "OkapiRegressor", "__version__", "caliper_nn", "load"]
 
 _HOME = {
     "CaliperMatcher": "okapi.matching",
@@ -20,6 +21,7 @@ _HOME = {
     "OkapiClassifier": "okapi.estimators",
     "OkapiRegressor": "okapi.estimators",
     "caliper_nn": "okapi.matching",
+    "load": "okapi.training.predictor",
 }
 
 

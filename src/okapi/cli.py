@@ -374,6 +374,27 @@ def _embed(parser: Parser) -> None:
     parser.takes_keys("SECTION.KEY", "a key of the config, as YAML: --data.size 128")
 
 
+def _predict(parser: Parser) -> None:
+    parser.describe(
+        "okapi predict RUN DATA --out FILE [options]",
+        "Predict for new samples by the model of a finished run, whose data is not needed. DATA is a folder of\n"
+        "images, an image, a table with the columns of the training data, or an npz file; no classes and no\n"
+        "domains are needed. Killed, it is resumed by the same command.",
+        "  okapi predict runs/photos new_photos/ --out predictions.csv --explain predictions.html\n"
+        "  okapi predict runs/patients patients.parquet --out - | head\n\n"
+        "columns: id, prediction, probability_CLASS, entropy, and domain_shift: the distance from the nearest\n"
+        "labelled sample, in units of the median distance of validation samples.",
+    )
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="directory of a finished run")
+    add("data", type=Path, metavar="DATA", help=f"folder of images, an image, or {TABLES}")
+    add("--out", type=Path, required=True, metavar="FILE", help="what to write: .csv, .parquet, .jsonl; - prints CSV")
+    add("--explain", type=Path, metavar="FILE", help="write a report with the nearest labelled samples: .html")
+    add("--batch-size", type=_integer, default=64, metavar="N", help="samples at a time")
+    add("--device", default="auto", metavar="NAME", help="cpu, cuda, cuda:1, mps")
+    add("--restart", action="store_true", help="begin anew and replace what was written before")
+
+
 def _evaluate(parser: Parser) -> None:
     parser.describe(
         "okapi evaluate DIR --split SPLIT [options]",
@@ -522,6 +543,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "train": ("train a model, or resume a run", _train),
     "config": ("list the keys of a config, with defaults and meanings", _config),
     "embed": ("write the encodings of a data set to a file", _embed),
+    "predict": ("predict for new samples by a finished run", _predict),
     "evaluate": ("measure a finished run on a split; opens test splits, and says so", _evaluate),
     "benchmark": ("train methods with several seeds, folds or targets, and compare them", _benchmark),
     "report": ("write a report about runs and benchmarks", _report),

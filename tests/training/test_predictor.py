@@ -52,7 +52,7 @@ def test_a_table(table: Path, tmp_path: Path):
     pd.read_csv(table).drop(columns=["kind", "site", "split"]).to_csv(unseen, index=False)
     table.unlink()
     model = Predictor(run)
-    assert model.class_names == dataset.class_names
+    assert model.classes == list(dataset.class_names)
     assert model.predict(unseen).tolist() == [dataset.class_names[number] for number in decided]
     assert model.predict_proba(str(unseen)).sum(axis=1) == pytest.approx(np.ones(40))
     np.testing.assert_array_equal(model.encode(unseen), encodings)

@@ -19,6 +19,7 @@ from okapi.data.io import (
     NpzFile,
     Place,
     TableError,
+    TableFile,
     check_names,
     first_not_utf8,
     open_table,
@@ -31,7 +32,7 @@ Description: TypeAlias = Mapping[str, Any]
 _MOST_ONE_HOT = 256  # columns that one column becomes
 
 
-def inputs_from(path: Path, description: Description) -> tuple[Tensor | Texts, NDArray[np.int64]]:
+def inputs_from(source: Path | TableFile, description: Description) -> tuple[Tensor | Texts, NDArray[np.int64]]:
     """Return what a network takes of the samples of a file, (n, ...), and which of its rows they are, (n,).
 
     A data set of tables, texts or arrays makes its own inputs by the same steps. Where ``missing`` is "drop", rows that
@@ -39,20 +40,20 @@ def inputs_from(path: Path, description: Description) -> tuple[Tensor | Texts, N
 
     Parameters
     ----------
-    path : path
-        A table file with the columns, or an npz file with the array, that the description names.
+    source : path, or TableFile
+        A table with the columns, or an npz file with the array, that the description names.
     description : mapping
         Of ``Dataset.description()``, or read from JSON.
     """
-    file = open_table(path, description.get("separator"))
+    file = source if isinstance(source, TableFile) else open_table(source, description.get("separator"))
     if description["kind"] == "arrays":
         if not isinstance(file, NpzFile):
-            raise TableError(f"{path}: arrays are read from npz, got {file.path.suffix!r}")
+            raise TableError(f"{file.path}: arrays are read from npz, got {file.path.suffix!r}")
         inputs: Tensor | Texts = arrays_from(file, description)
         return inputs, np.arange(len(inputs))
     if description["kind"] == "text":
         name = str(description["column"])
-        check_names(path, file.columns, [name])
+        check_names(file.path, file.columns, [name])
         texts = text_cells(file.labels([name])[name], file.place)
         inputs = Texts(texts, TokenSettings(tokenizer=description["tokenizer"], tokens=description["tokens"]))
         return inputs, np.arange(len(inputs))

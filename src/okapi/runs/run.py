@@ -62,6 +62,8 @@ class Run:
         self.checkpoints = path / "checkpoints"
         self.weights_file = path / "model.safetensors"
         self.matches_file = path / "matches.safetensors"
+        self.reference_file = path / "reference.npz"
+        self.card_file = path / "README.md"
         self.results_file = path / "results.json"
 
     # What is there

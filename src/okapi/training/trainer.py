@@ -14,6 +14,7 @@ In the end results.json says how the weights were selected.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from copy import deepcopy
 from math import inf, isfinite, isnan, nan
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 import torch.distributed
 from lightning_fabric import Fabric
+from safetensors.torch import load as load_safetensors
 
 from okapi.config import Config, ConfigError, differences
 from okapi.console import Counting, say
@@ -32,6 +34,7 @@ from okapi.runs import Opened, Results, Run, Started, WeightsFile
 from okapi.runs.checkpoints import Checkpoint, has_checkpoint, read_checkpoint, read_newest, save_checkpoint
 from okapi.runs.run import environment
 from okapi.runs.weights import sha256, weights_bytes
+from okapi.training.card import model_card
 from okapi.training.devices import as_launched, make_fabric
 from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError
 from okapi.training.interrupts import Interrupts
@@ -39,6 +42,7 @@ from okapi.training.learner import Learner
 from okapi.training.logger import Logger, Means, check_trackers
 from okapi.training.monitor import Monitor
 from okapi.training.offline import check_erm_run, read_matches
+from okapi.training.reference import make_reference, write_reference
 from okapi.training.selection import ORACLE, Selection
 from okapi.training.setup import Parts, build_batches, build_parts
 from okapi.training.validation import Validation
@@ -376,9 +380,20 @@ class Trainer:
             opened={ORACLE: Opened(times=self.selection.validations)} if self.selection.is_oracle else {},
         )
         if self.fabric.is_global_zero:
+            self._describe(results)
             self.run.finish(results)
         self.fabric.barrier()
         return results
+
+    def _describe(self, results: Results) -> None:
+        """Write the model card, and the labelled samples that new ones will be compared with."""
+        network = deepcopy(self.algorithm.network)
+        network.load_state_dict(load_safetensors(self.best))
+        options = {"batch_size": self.config.training.evaluation_batch, "workers": self.config.training.workers}
+        reference = make_reference(network, self.dataset, self.config.seed, **options)
+        write_reference(self.run.reference_file, reference)
+        card = model_card(self.run, results, network, self.dataset, **options)
+        write_bytes(self.run.card_file, card.encode())
 
     # Parts of a step
 

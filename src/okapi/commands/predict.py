@@ -1,0 +1,136 @@
+"""``okapi predict``."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from okapi.console import Counting, say
+from okapi.data.io import check_output
+from okapi.files import remove, replacing
+
+if TYPE_CHECKING:
+    from okapi.models import Output
+    from okapi.training import Predictor
+
+STDOUT = Path("-")
+SUFFIXES = (".csv", ".parquet", ".jsonl")
+_CHUNK = 1_024  # samples that are lost at most when a run is killed
+
+
+def predict(
+    run: Path,
+    data: Path,
+    *,
+    out: Path,
+    explain: Path | None = None,
+    batch_size: int = 64,
+    device: str = "auto",
+    restart: bool = False,
+) -> None:
+    """Predict for new samples, and write a row for each.
+
+    Parameters
+    ----------
+    run : Path
+        Directory of a finished run.
+    data : Path
+        A table, an npz file, an image or a folder of images.
+    out : Path
+        CSV, parquet or JSON lines; ``-`` prints CSV.
+    explain : Path, optional
+        Report with the nearest labelled samples of the most unusual rows.
+    batch_size : int
+    device : str
+    restart : bool
+        Whether to begin anew, over whatever is there.
+    """
+    if out != STDOUT:
+        check_output(out, SUFFIXES)
+    if explain is not None:
+        check_output(explain, (".html",))
+    if not data.exists():
+        raise ValueError(f"{data} does not exist")
+    from okapi.training import Predictor
+    from okapi.training.chunks import parts_folder
+
+    if out != STDOUT and out.exists() and not restart and not parts_folder(out).exists():
+        raise ValueError(f"{out} is there already; --restart writes it anew")
+    model = Predictor(run, device=device, batch_size=batch_size)
+    for note in model.notes:
+        say(f"Note: {note}")
+    ids, output = _outputs(model, data, out, restart)
+    frame = model.frame(ids, output)
+    if out == STDOUT:
+        frame.to_csv(sys.stdout, index=False)
+    else:
+        with replacing(out) as temporary:
+            _write(frame, temporary, out.suffix.lower())
+        remove(parts_folder(out))
+        print(f"{out}: {len(frame):,} predictions")
+    if explain is not None:
+        from okapi.report.predictions import explanation
+
+        page = explanation(model, frame, output.encoding.numpy(), data)
+        with replacing(explain) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+        say(f"Report: {explain}")
+    _warn(model, frame)
+
+
+def _outputs(model: "Predictor", data: Path, out: Path, restart: bool) -> "tuple[list[str], Output]":
+    """Return the ids of the samples and what the model makes of them, chunk by chunk; a killed command is resumed."""
+    import torch
+
+    from okapi.models import Output
+    from okapi.training.chunks import Chunks
+
+    dataset = model.read(data)
+    width = int(model.network.encoder.out_features)  # type: ignore[arg-type]
+    rows = torch.arange(len(dataset)).split(_CHUNK)
+    origin = {"weights": model.weights.sha256, "data": str(data.resolve()), "samples": len(dataset)}
+    kept = Chunks(out, [len(part) for part in rows], width + model.task.outputs)
+    blocks: list[Any] = []
+    with (
+        nullcontext() if out == STDOUT else kept.opened(origin, restart),
+        Counting(0, len(dataset), "samples") as shown,
+    ):
+        if kept.found:
+            say(f"Resuming: {sum(len(rows[number]) for number in kept.found):,} of {len(dataset):,} samples are done")
+        for number, part in enumerate(rows):
+            if number not in kept.found:
+                output = model.outputs(dataset, part)
+                block = torch.cat([output.encoding, output.prediction], dim=1)
+                if out == STDOUT:
+                    blocks.append(block)
+                else:
+                    kept.write(number, block.numpy())
+            shown.add(len(part))
+        if out != STDOUT:
+            blocks = [torch.from_numpy(block) for block in kept.blocks()]
+    together = torch.cat(blocks)
+    return list(dataset.ids), Output(together[:, :width], together[:, width:])
+
+
+def _write(frame: pd.DataFrame, path: Path, suffix: str) -> None:
+    if suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    elif suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True, force_ascii=False)
+    else:
+        frame.to_csv(path, index=False)
+
+
+def _warn(model: "Predictor", frame: pd.DataFrame) -> None:
+    """Say where predictions deserve no trust: samples unlike all that was labelled, or one class for all."""
+    if model.reference is None:
+        say("Note: the run has no reference.npz, so there is no domain_shift")
+    elif (far := float((frame["domain_shift"] > 3).mean())) > 0.1:
+        say(
+            f"Warning: {far:.0%} of the samples are more than 3 times as far from the nearest labelled sample as "
+            "validation samples are: the model may be wrong about them. See the column domain_shift"
+        )
+    if model.task.kind == "classification" and len(frame) >= 20 and frame["prediction"].nunique() == 1:
+        say(f"Warning: all {len(frame):,} samples are predicted {frame['prediction'].iloc[0]!r}")
