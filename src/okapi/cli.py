@@ -390,7 +390,7 @@ def _predict(parser: Parser) -> None:
     add("data", type=Path, metavar="DATA", help=f"folder of images, an image, or {TABLES}")
     add("--out", type=Path, required=True, metavar="FILE", help="what to write: .csv, .parquet, .jsonl; - prints CSV")
     add("--explain", type=Path, metavar="FILE", help="write a report with the nearest labelled samples: .html")
-    add("--batch-size", type=_integer, default=64, metavar="N", help="samples at a time")
+    add("--batch-size", type=integer, default=64, metavar="N", help="samples at a time")
     add("--device", default="auto", metavar="NAME", help="cpu, cuda, cuda:1, mps")
     add("--restart", action="store_true", help="begin anew and replace what was written before")
 
