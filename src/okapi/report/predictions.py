@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from okapi.numbers import count, fixed, share
-from okapi.report.gallery import Query, Sample, gallery_html, within_size
-from okapi.report.images import thumbnails
+from okapi.report.gallery import Query, Sample, gallery_html, thumbnails, within_size
 from okapi.report.page import Section, page, table_section
 from okapi.table import Column, Table
 
