@@ -9,7 +9,7 @@ import pandas as pd
 
 from okapi.console import Counting, say
 from okapi.data.io import check_output
-from okapi.files import remove, replacing
+from okapi.files import remove, replacing, write_bytes
 
 if TYPE_CHECKING:
     from okapi.models import Output
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 STDOUT = Path("-")
 SUFFIXES = (".csv", ".parquet", ".jsonl")
+NEIGHBOURS = 3
 _CHUNK = 1_024  # samples that are lost at most when a run is killed
 
 
@@ -71,11 +72,7 @@ def predict(
         remove(parts_folder(out))
         print(f"{out}: {len(frame):,} predictions")
     if explain is not None:
-        from okapi.report.predictions import explanation
-
-        page = explanation(model, frame, output.encoding.numpy(), data)
-        with replacing(explain) as temporary:
-            temporary.write_text(page, encoding="utf-8")
+        write_bytes(explain, _explained(model, frame, output, data).encode())
         say(f"Report: {explain}")
     _warn(model, frame)
 
@@ -112,6 +109,19 @@ def _outputs(model: "Predictor", data: Path, out: Path, restart: bool) -> "tuple
             blocks = [torch.from_numpy(block) for block in kept.blocks()]
     together = torch.cat(blocks)
     return list(dataset.ids), Output(together[:, :width], together[:, width:])
+
+
+def _explained(model: "Predictor", frame: pd.DataFrame, output: "Output", data: Path) -> str:
+    """Return the report of the most unusual samples and their nearest labelled ones."""
+    from okapi.report.predictions import Labelled, explanation, unusual
+
+    reference = model.reference
+    if reference is None:
+        raise ValueError(f"{model.run.reference_file} does not exist: the nearest labelled samples are not known")
+    rows = unusual(frame["domain_shift"].to_numpy())
+    distance, index = reference.nearest(output.encoding.numpy()[rows], NEIGHBOURS)
+    labelled = Labelled(reference.id[index], reference.label[index], distance, model.data_folder)
+    return explanation(frame, rows, labelled, data, classes=model.task.kind == "classification")
 
 
 def _write(frame: pd.DataFrame, path: Path, suffix: str) -> None:

@@ -2,64 +2,62 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from okapi.numbers import count, fixed, share
 from okapi.report.gallery import Query, Sample, gallery_html, thumbnails, within_size
 from okapi.report.page import Section, page, table_section
 from okapi.table import Column, Table
 
-if TYPE_CHECKING:
-    from okapi.training import Predictor
-
 SHOWN = 60  # samples: half with the greatest shift, half drawn at random
-NEIGHBOURS = 3
 
 
-def explanation(model: "Predictor", frame: pd.DataFrame, encoding: Any, data: Path) -> str:
+class Labelled(NamedTuple):
+    """The nearest labelled samples of some rows: ids, labels and distances, each (n, k), and the folder of images."""
+
+    id: NDArray[Any]
+    label: NDArray[Any]
+    distance: NDArray[np.float64]
+    folder: Path | None
+
+
+def explanation(frame: pd.DataFrame, rows: NDArray[np.int64], labelled: Labelled, data: Path, classes: bool) -> str:
     """Return the report as HTML that loads nothing from elsewhere.
 
     Parameters
     ----------
-    model : Predictor
-        With a reference.
     frame : DataFrame
-        As of ``Predictor.frame``.
-    encoding : array (n, d)
+        As of ``Predictor.frame``, with ``domain_shift``.
+    rows : array (n,)
+        Those that are shown, as from ``unusual``.
+    labelled : Labelled
+        Of these rows.
     data : Path
         Where the samples come from; where they are images, their thumbnails are shown.
+    classes : bool
+        Whether classes are predicted.
     """
-    reference = model.reference
-    if reference is None:
-        raise ValueError(f"{model.run.path} has no reference.npz: the nearest labelled samples are not known")
-    rows = _chosen(frame["domain_shift"].to_numpy())
-    distance, index = reference.nearest(encoding[rows], NEIGHBOURS)
     facts = {
         "samples": len(frame),
         "median domain shift": fixed(2)(float(frame["domain_shift"].median())),
         "samples with a shift above 3": share(float((frame["domain_shift"] > 3).mean())),
     }
     sections = []
-    if model.task.kind == "classification":
+    if classes:
         sections.append(table_section(_counts(frame)))
-    images = _images(frame["id"].iloc[rows], data) | _images(reference.id[index.ravel()], model.data_folder)
+    images = _images(frame["id"].iloc[rows], data)
+    known = _images(labelled.id.ravel(), labelled.folder)
     queries = []
-    for place, row in enumerate(rows):
-        sample = _sample(frame.iloc[int(row)], images)
+    for place, row in enumerate(rows.tolist()):
         neighbours = [
-            Sample(
-                name=str(reference.id[number]),
-                domain="labelled",
-                label=str(reference.label[number]),
-                image=images.get(str(reference.id[number])),
-                distance=float(far),
-            )
-            for far, number in zip(distance[place], index[place], strict=True)
+            Sample(name=name, domain="labelled", label=label, image=known.get(name), distance=distance)
+            for name, label, distance in zip(*(part[place].tolist() for part in labelled[:3]), strict=True)
         ]
-        queries.append(Query(sample=sample, keys=neighbours))
+        queries.append(Query(sample=_sample(frame.iloc[row], images), keys=neighbours))
     shown = within_size(queries)
     about = (
         f"{len(shown)} of {len(frame):,} samples, half of them those furthest from all labelled samples, half drawn at "
@@ -71,8 +69,8 @@ def explanation(model: "Predictor", frame: pd.DataFrame, encoding: Any, data: Pa
     return page(title=data.name, kicker="predictions", facts=facts, sections=sections)
 
 
-def _chosen(shift: Any) -> Any:
-    """Return rows: those with the greatest shift, then others at random, the same ones every time."""
+def unusual(shift: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the rows with the greatest shift, then others at random, the same ones every time."""
     order = np.argsort(-shift, kind="stable")
     most, rest = order[: SHOWN // 2], order[SHOWN // 2 :]
     return np.concatenate([most, np.random.default_rng(0).permutation(rest)[: SHOWN - len(most)]])
