@@ -71,7 +71,9 @@ def test_every_config_trains(name, erm_run, tmp_path, capsys):
     assert ("match rate" in errors) == (name in ("okapi", "offline_okapi"))
     left = {path.name for path in run.iterdir()} - {"matches.safetensors"}
     assert left == {".lock", "checkpoints", "classes.json", "config.yaml", "environment.json", "metrics.csv"} | {
+        "README.md",
         "model.safetensors",
+        "reference.npz",
         "results.json",
         "timings.csv",
     }
