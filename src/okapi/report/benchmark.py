@@ -52,6 +52,37 @@ def print_results(results: Results, split: str | None = None, metric: str | None
     console.print(Text(f"Written: {files}"), soft_wrap=True)
 
 
+def splits_table(results: Results, headings: Mapping[str, str], metric: str | None = None) -> Table:
+    """Return methods against splits, the last with the difference to the reference: mean (standard deviation).
+
+    Parameters
+    ----------
+    results : Results
+        Of a grid without targets and folds.
+    headings : mapping
+        What the column of each split is called.
+    metric : str, optional
+        As of ``compare``.
+    """
+    compared = {split: compare(results, split, metric) for split in headings}
+    last = next(reversed(compared.values()))
+    digits, gain = decimals(last.frame["mean"]), f"difference_to_{results.grid.reference}"
+    called = [*headings.values(), f"gain over {results.grid.reference}"]
+    rows = []
+    for place, method in enumerate(last.frame["method"]):
+        records = [one.frame.iloc[place].to_dict() for one in compared.values()]
+        cells = [_cell(record, digits, len(results.grid.seeds)) for record in records]
+        rows.append([method, *cells, _signed(records[-1], gain, digits)])
+    return Table(
+        title=f"{last.metric.capitalize()} at sites of each kind",
+        name="splits",
+        columns=["method", *(Column(heading, str) for heading in called)],
+        rows=rows,
+        caption=_caption(results, last).replace(f" on {last.split}", ""),
+        details=[f"{heading.capitalize()}: the split {split}." for split, heading in headings.items()],
+    )
+
+
 def comparison_table(results: Results, comparison: Comparison) -> Table:
     """Return methods against targets: mean (standard deviation), and the difference to the reference."""
     grid, frame = results.grid, comparison.frame
