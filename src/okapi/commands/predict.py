@@ -1,15 +1,15 @@
 """``okapi predict``."""
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from okapi.console import Counting, say
 from okapi.data.io import check_output
-from okapi.files import remove, replacing, write_bytes
+from okapi.files import locked, remove, replacing, write_bytes
 
 if TYPE_CHECKING:
     from okapi.models import Output
@@ -55,7 +55,7 @@ def predict(
     if not data.exists():
         raise ValueError(f"{data} does not exist")
     from okapi.training import Predictor
-    from okapi.training.chunks import parts_folder
+    from okapi.training.embedding import parts_folder
 
     if out != STDOUT and out.exists() and not restart and not parts_folder(out).exists():
         raise ValueError(f"{out} is there already; --restart writes it anew")
@@ -82,32 +82,26 @@ def _outputs(model: "Predictor", data: Path, out: Path, restart: bool) -> "tuple
     import torch
 
     from okapi.models import Output
-    from okapi.training.chunks import Chunks
+    from okapi.training.embedding import Partial, parts_folder
 
     dataset = model.read(data)
     width = int(model.network.encoder.out_features)  # type: ignore[arg-type]
-    rows = torch.arange(len(dataset)).split(_CHUNK)
-    origin = {"weights": model.weights.sha256, "data": str(data.resolve()), "samples": len(dataset)}
-    kept = Chunks(out, [len(part) for part in rows], width + model.task.outputs)
-    blocks: list[Any] = []
-    with (
-        nullcontext() if out == STDOUT else kept.opened(origin, restart),
-        Counting(0, len(dataset), "samples") as shown,
-    ):
-        if kept.found:
-            say(f"Resuming: {sum(len(rows[number]) for number in kept.found):,} of {len(dataset):,} samples are done")
-        for number, part in enumerate(rows):
-            if number not in kept.found:
+    shape = (len(dataset), width + model.task.outputs)
+    if out == STDOUT:
+        return list(dataset.ids), model.outputs(dataset)
+    origin = {"model": model.weights.sha256, "data": str(data.resolve()), "samples": len(dataset)}
+    folder = parts_folder(out)
+    folder.mkdir(exist_ok=True)
+    with locked(folder, f"{out} is being written by another process"):
+        partial = Partial(folder, shape, origin, restart)
+        if partial.done:
+            say(f"Resuming: {partial.done:,} of {len(dataset):,} samples are done")
+        with Counting(partial.done, len(dataset), "samples") as shown:
+            for part in torch.arange(partial.done, len(dataset)).split(_CHUNK):
                 output = model.outputs(dataset, part)
-                block = torch.cat([output.encoding, output.prediction], dim=1)
-                if out == STDOUT:
-                    blocks.append(block)
-                else:
-                    kept.write(number, block.numpy())
-            shown.add(len(part))
-        if out != STDOUT:
-            blocks = [torch.from_numpy(block) for block in kept.blocks()]
-    together = torch.cat(blocks)
+                partial.append(torch.cat([output.encoding, output.prediction], dim=1).numpy())
+                shown.add(len(part))
+        together = torch.from_numpy(np.array(partial.encodings))
     return list(dataset.ids), Output(together[:, :width], together[:, width:])
 
 

@@ -139,7 +139,7 @@ def embed(
     folder = parts_folder(out)
     folder.mkdir(exist_ok=True)
     with locked(folder, f"{out} is being written by another process"):
-        partial = _Partial(folder, (len(rows), file.width), origin, restart)
+        partial = Partial(folder, (len(rows), file.width), origin, restart)
         if found := partial.done:
             say(f"Resuming with {found:,} of {len(rows):,} samples, found in {folder}")
         try:
@@ -169,8 +169,24 @@ def parts_folder(out: Path) -> Path:
     return out.with_name(f"{out.name}.parts")
 
 
-class _Partial:
-    """Encodings (n, d) on the disk, of which the first ``done`` are there: a process that was killed goes on."""
+class Partial:
+    """What a network makes of n samples, kept on the disk; the first ``done`` rows are there after a kill, too.
+
+    Parameters
+    ----------
+    folder : Path
+        Locked by this process.
+    shape : (int, int)
+    origin : mapping
+        All that the rows depend on; one that differs from what is there is rejected, but for ``restart``.
+    restart : bool
+
+    Attributes
+    ----------
+    encodings : array (n, d), float32
+        Mapped.
+    done : int
+    """
 
     def __init__(self, folder: Path, shape: tuple[int, int], origin: Mapping[str, Any], restart: bool) -> None:
         self._state, self._origin, self.done = folder / "origin.json", json.loads(json.dumps(origin)), 0
