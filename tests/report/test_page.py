@@ -142,7 +142,7 @@ def test_before_and_after_stand_below_one_heading():
 
 def test_the_rules_are_called_by_what_they_leave_with_thousands_apart():
     page = make_page(removed=pd.DataFrame({"rule": ["pairs across domains"], "pairs": [71905500]}))
-    assert '<h2 id="removed-title">What each rule leaves</h2>' in page
+    assert '<h2 id="removed-title">Flow of samples: what each rule leaves</h2>' in page
     assert ">71,905,500</td>" in page
 
 

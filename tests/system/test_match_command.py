@@ -262,6 +262,12 @@ def test_the_effect_is_printed_first_and_is_treated_minus_control(tmp_path, caps
         assert "Left out as probably no covariates: 'patient' holds" in out
         assert "'zip' holds" in out
         assert "Covariates: age, dose\n" in out
+        page = (tmp_path / "m.html").read_text(encoding="utf-8")
+        places = [
+            page.index(f'<section id="{name}"') for name in ("effect", "removed", "table-one", "figures", "pairs")
+        ]
+        assert places == sorted(places)
+        assert f"<dd>{found.estimate:.4g}</dd>" in page
 
 
 def test_missing_covariates_are_counted_and_dropped_or_imputed(tmp_path, capsys):

@@ -36,6 +36,8 @@ def match_page(
     balance_table: pd.DataFrame,
     figures: Sequence[Drawing],
     pairs: pd.DataFrame,
+    effect: Table | None = None,
+    table_one: Table | None = None,
     thumbnails: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
     denominator: str = "",
@@ -59,6 +61,8 @@ def match_page(
         One row per pair: ``query``, ``rank``, ``key``, ``distance``, ``query_domain``, ``key_domain`` and whatever
         else is to be shown. ``query_image`` and ``key_image`` hold paths and are shown as images, with
         ``query_target`` and ``key_target`` below them.
+    effect, table_one : Table, optional
+        Of a treatment: its effect, which comes first, and Table 1, in place of the balance between domains.
     thumbnails : mapping, optional
         Path to data URI, as from `thumbnails`; pairs without both images are not in the gallery.
     notes : sequence of str
@@ -69,15 +73,17 @@ def match_page(
         Beyond this number a sample of the pairs is shown, as from `sample_pairs`, and the page says so.
     """
     about = f"SMD denominator: {denominator}." if denominator else ""
-    tables = [
-        _table("removed", "What each rule leaves", removed),
-        _table("balance-pairs", "Balance between domains", balance_pairs, about),
-        _table("balance-covariates", "Balance of covariates", balance_table, about),
-    ]
+    flow = _table("removed", "Flow of samples: what each rule leaves", removed)
+    balance = _table("balance-pairs", "Balance between domains", balance_pairs, about)
+    covariates = _table("balance-covariates", "Balance of covariates", balance_table, about)
+    tables = [*([effect] if effect else []), flow, table_one or balance]
     sections = [table_section(table) for table in tables if table.rows]
-    sections += [*figures_section(figures), *_gallery(pairs, thumbnails or {}), _pairs(pairs, max_pairs)]
+    sections += figures_section(figures)
+    sections += [table_section(covariates)] if covariates.rows else []
+    sections += [*_gallery(pairs, thumbnails or {}), _pairs(pairs, max_pairs)]
     sections.append(settings_section(settings))
-    return page(title=title, kicker="matching across domains", facts=facts, notes=notes, sections=sections)
+    kicker = "matching for an effect" if table_one else "matching across domains"
+    return page(title=title, kicker=kicker, facts=facts, notes=notes, sections=sections)
 
 
 def tune_page(
@@ -171,6 +177,9 @@ def _table(name: str, title: str, frame: pd.DataFrame, caption: str = "", worst_
 
 
 def _pairs(pairs: pd.DataFrame, limit: int) -> Section:
+    if "distance" not in pairs:  # strata
+        table = Table.from_frame(pairs, formats={"sample": str}, label=label, title="Matched samples", name="pairs")
+        return Section(title="Matched samples", name="pairs", body=table_html(table, most=min(len(pairs), limit)))
     shown = sample_pairs(pairs, limit)
     about = (
         f"{count(len(shown))} of {count(len(pairs))} pairs are shown: a third from the queries with the nearest key, a "

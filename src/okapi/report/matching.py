@@ -6,18 +6,29 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import okapi
 from okapi.data import Table as Samples
-from okapi.matching import Balance, CaliperMatcher, Effect, Matches, MatchPrecision, SeparableDomainsWarning, Strata
+from okapi.matching import (
+    Balance,
+    CaliperMatcher,
+    Effect,
+    Matches,
+    MatchPrecision,
+    SeparableDomainsWarning,
+    Strata,
+    e_value,
+)
 from okapi.matching.diagnostics.balance import DENOMINATORS, SMD_LIMIT, VARIANCE_RATIO_LIMITS
+from okapi.matching.diagnostics.sensitivity import explained_by
 from okapi.numbers import count, decimal, plural, share
 from okapi.report.gallery import thumbnails
 from okapi.report.match_page import match_page, sample_pairs
 from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import Drawing
-from okapi.table import Column, Table
+from okapi.table import Cell, Column, Table
 
 MOST_SHOWN = 200  # pairs with images
 _WHEN = ("before", "after")
@@ -252,12 +263,14 @@ def matching_report(matching: Matching, *, title: str) -> str:
         images.pop("", None)
     metrics = balance.summary()
     before, after = (decimal(metrics[f"max_abs_smd_{when}"]) for when in _WHEN)
+    matcher, n_queries = matching.matcher, matching.removed.queries.iloc[0]
+    matched = matcher.n_matched(matching.matches)
     facts = {
+        **_effect_facts(matching),
         "samples": len(matching.table),
-        "domains": len(matching.matcher.domains_),
-        "queries matched": share(matching.matcher.n_matched(matching.matches) / matching.removed.queries.iloc[0]),
-        "pairs": len(pairs),
-        "effective keys": round(matching.matcher.effective_sample_size(matching.matches)),
+        **({} if matcher.treatment_ else {"domains": len(matcher.domains_)}),
+        "matched": f"{count(matched)} of {count(n_queries)}, {share(matched / n_queries)}",
+        "effective keys": round(matcher.effective_sample_size(matching.matches)),
         "max |SMD|, before → after": f"{before} → {after}",
     }
     means = [str(name) for name in balance.table if str(name).startswith("mean_")]
@@ -265,14 +278,112 @@ def matching_report(matching: Matching, *, title: str) -> str:
         title=title,
         facts=facts,
         settings=report_settings(matching.table, matching.matcher),
-        removed=matching.removed,
+        removed=flow(matching),
         balance_pairs=_last(_with_precision(balance.pairs, matching.precision), _COUNTS),
         balance_table=_last(balance.table.drop(columns="denominator"), means),
         figures=_figures(matching),
+        effect=effect_table(matching),
+        table_one=table_one(matching) if matcher.treatment_ else None,
         pairs=pairs,
         thumbnails=images,
         denominator=DENOMINATORS[balance.denominator],
-        notes=[*matching.notes, *(f"{label}: {value}" for label, value in target_agreement(matching).items())],
+        notes=[
+            matched_by(matching) + ".",
+            *matching.notes,
+            *(f"{label}: {value}" for label, value in target_agreement(matching).items()),
+        ],
+    )
+
+
+def _effect_facts(matching: Matching) -> dict[str, object]:
+    effect = matching.effect
+    if effect is None:
+        return {}
+    return {
+        f"{effect.kind}, {matching.matcher.estimand_.upper()}": f"{effect.estimate:.4g}",
+        "95 % interval": f"{effect.ci_low:.4g} to {effect.ci_high:.4g}",
+    }
+
+
+def effect_table(matching: Matching) -> Table | None:
+    """Return the effect, what it rests on, and how strong hidden bias would have to be to explain it."""
+    effect, matcher, outcome = matching.effect, matching.matcher, matching.table.outcome
+    if effect is None or outcome is None:
+        return None
+    control, treated = (str(name) for name in matcher.domains_)
+    rows = [
+        [f"{effect.kind}, {treated} minus {control}", f"{effect.estimate:.4g}"],
+        ["95 % interval", f"{effect.ci_low:.4g} to {effect.ci_high:.4g}"],
+        ["standard error", f"{effect.standard_error:.4g}, clustered by {effect.clusters}"],
+        ["p-value of no difference", f"{effect.p_value:.3g}"],
+        [f"mean outcome, {treated} and {control}", f"{effect.treated_mean:.4g} and {effect.control_mean:.4g}"],
+    ]
+    if effect.ratio is not None:
+        name, estimate, low, high = effect.ratio
+        rows.append([f"{name}, 95 % interval", f"{estimate:.3f}, {low:.3f} to {high:.3f}"])
+    counted = f"{count(effect.n_matched)} of {count(effect.n)}"
+    rows.append(["matched", f"{counted}; {count(effect.n_treated)} treated and {count(effect.n_controls)} controls"])
+    if effect.n_missing:
+        rows.append(["left out, outcome missing", plural(effect.n_missing, "matched unit")])
+    if effect.outcome_sd:
+        rows.append(["E-value of the estimate and of its interval", "{:.2f} and {:.2f}".format(*e_value(effect))])
+    if (
+        isinstance(matching.matches, Matches)
+        and matching.matches.k == 1
+        and matcher.weights(matching.matches).max() == 1
+    ):
+        bounds = matcher.rosenbaum_bounds(outcome, matching.matches)
+        rows.append(["hidden bias that could explain it (Rosenbaum's gamma)", _bias(explained_by(bounds))])
+    title = f"Effect of the treatment ({matcher.estimand_.upper()})"
+    return Table(title=title, name="effect", columns=["what", "value"], rows=rows)
+
+
+def _bias(gamma: float) -> str:
+    if gamma == 1:
+        return "none is needed: the pairs do not differ significantly"
+    return f"{gamma:g} or more" if np.isfinite(gamma) else "more than 6"
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
+def flow(matching: Matching) -> pd.DataFrame:
+    """Return what each rule leaves, and of a treatment how many units it removed."""
+    left = matching.removed
+    if not matching.matcher.treatment_:
+        return left
+    sides = {"att": ("treated", "controls"), "atc": ("controls", "treated"), "ate": ("units", "partners")}
+    names = dict(zip(("queries", "keys"), sides[matching.matcher.estimand_], strict=True))
+    lost = {f"{name}_removed": -left[side].diff().fillna(0).astype(int) for side, name in names.items()}
+    return left.rename(columns=names).assign(**lost)
+
+
+def table_one(matching: Matching) -> Table:
+    """Return Table 1: treated and controls before and after matching."""
+    frame = matching.matcher.table_one(matching.matches)
+    names = [f"{side} ({name})" for side, name in zip(("control", "treated"), matching.matcher.domains_, strict=True)]
+    rows = []
+    for number, row in enumerate(frame.to_dict("records")):
+        cells: list[Any] = [row["covariate"]]
+        for when in _WHEN:
+            for side in ("treated", "control"):
+                mean, deviation = row[f"mean_{side}_{when}"], row[f"sd_{side}_{when}"]
+                spread = share(mean) if np.isnan(deviation) else f"{_short(mean)} ({_short(deviation)})"
+                cells.append(count(mean) if number == 0 else spread)
+            smd = row[f"smd_{when}"]
+            cells.append(Cell(smd, "bad" if abs(smd) > SMD_LIMIT else ""))
+        rows.append(cells)
+    columns = [
+        Column(name, kind, when)
+        for when in _WHEN
+        for name, kind in ((names[1], str), (names[0], str), ("SMD", decimal))
+    ]
+    caption = f"Mean (SD) or share. SMD denominator: {DENOMINATORS['pooled']}."
+    meanings = {"bad": f"a standardised mean difference (SMD) above {SMD_LIMIT} in size"}
+    title = "Table 1: covariates before and after matching"
+    return Table(
+        title=title, name="table-one", caption=caption, columns=["covariate", *columns], rows=rows, meanings=meanings
     )
 
 
