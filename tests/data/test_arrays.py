@@ -15,7 +15,7 @@ from okapi.data.task import Task
 
 ARRAYS = {
     "x": np.arange(24.0).reshape(6, 4),
-    "y": np.array([0, 2, -1, 1, 0, 1]),
+    "y": np.array([0, 2, -1, 2, 1, 1]),
     "domain": np.array(["oslo", "oslo", "rome", "rome", "oslo", "rome"]),
     "split": np.array(["train", "train", "unlabelled", "ood_val", "train", "ood_test"]),
 }
@@ -33,9 +33,9 @@ def test_arrays_are_read(tmp_path: Path):
     assert data.domain.tolist() == [0, 0, 1, 1, 0, 1]
     assert data.task == Task("classification", 3)
     assert data.views == Views()
-    settings = replace(saved(tmp_path, name=np.array(list("abcdef"))), ids="name", outputs=5, strong_noise=0.5)
+    settings = replace(saved(tmp_path, name=np.array(list("abcdef"))), id="name", strong_noise=0.5)
     data = BUILDERS["arrays"](settings)
-    assert (data.ids, data.task.outputs, data.views) == (list("abcdef"), 5, Views(strong=Noise(0.5)))
+    assert (data.ids, data.class_names, data.views) == (list("abcdef"), ("0", "1", "2"), Views(strong=Noise(0.5)))
     assert arrays_dataset(saved(tmp_path, domain=np.array([7, 7, 9, 9, 7, 9]))).domain_names == ("7", "9")
 
 
@@ -46,7 +46,7 @@ def test_arrays_of_other_tasks(tmp_path: Path):
     data = arrays_dataset(settings)
     assert (data.task, data.target.dtype) == (Task("multilabel", 3), torch.float32)
     sets = np.array([[True, False, True]] * 6)
-    assert arrays_dataset(saved(tmp_path, domain=sets)).domain_names == ("0", "1", "2")
+    assert arrays_dataset(saved(tmp_path, domain=sets)).domain_names == ("domain_0", "domain_1", "domain_2")
 
 
 def test_views_are_noise_after_a_warp(tmp_path: Path):
@@ -57,29 +57,29 @@ def test_views_are_noise_after_a_warp(tmp_path: Path):
         for angle, scale, move in ((np.degrees(0.1), (0.8, 1.2), 0.1), (np.degrees(0.2), (0.6, 1.4), 0.2))
     )
     assert views == Views(labelled=Compose((weak, Noise(0.1))), unlabelled=Compose((weak, Noise(0.1))), strong=strong)
-    with pytest.raises(TableError, match=r"array 'x' must be pictures .* its shape is \(6, 4\)"):
+    with pytest.raises(TableError, match=r"array 'x' must be images .* its shape is \(6, 4\)"):
         arrays_dataset(replace(saved(tmp_path), strong_warp=0.1))
-    with pytest.raises(ValueError, match="train_warp must be at least 0 and less than 1, got"):
+    with pytest.raises(ValueError, match="train_warp must be a number of at least 0 and less than 1, got"):
         replace(pictures, train_warp=1.0)
 
 
 ARRAY_ERRORS = {
-    r"array 'x', row 3 is not finite": {"x": np.where(np.arange(6)[:, None] == 3, np.inf, 1.0)},
+    r"row 4, column 'x' is not finite": {"x": np.where(np.arange(6)[:, None] == 3, np.inf, 1.0)},
     r"array 'x' must be numbers of shape \(n, ...\), got <U1": {"x": np.array(list("abcdef"))},
     r"array 'x' has 2 rows, array 'y' is of shape \(6,\)": {"x": np.ones((2, 4))},
-    r"array 'x', row 0 is not finite in float32": {"x": np.full((6, 4), 1e300)},
-    r"array 'y': target of row 4 must be a whole number from 0 to 2, got -3": {"y": np.array([0, 2, -1, 1, -3, 1])},
-    r"array 'y': target must be of shape \(n,\) for classification": {"y": np.ones(6)},
-    r"array 'split': split of row 0 must be one of .* got 'fit'": {"split": np.array(6 * ["fit"])},
-    r"array 'domain' must be whole numbers or str": {"domain": np.ones(6)},
-    r"array 'domain': domain must be of shape \(n,\) and int64": {"domain": np.ones((6, 2))},
+    r"row 1, column 'x' is not finite in float32 \(6 such rows\)": {"x": np.full((6, 4), 1e300)},
+    r"row 5, column 'y' is missing, but the sample is in train": {"y": np.array([0, 2, -1, 2, -3, 2])},
+    r"column 'y' must have two classes or more in train, got '1'": {"y": np.ones(6)},
+    r"row 1, column 'y' must be a class, .*, got '0.5'": {"y": np.full(6, 0.5)},
+    r"row 1, column 'split' must be one of .* got 'fit'": {"split": np.array(6 * ["fit"])},
+    r"row 1, column 'domain_0' must be 0 or 1, got '0.5'": {"domain": np.full((6, 2), 0.5)},
     r"array 'domain' is of shape \(\)": {"domain": np.array("rome")},
-    r"array 'split': split must be of shape \(n,\)": {"split": np.array(6 * [["train"]])},
-    r"array 'split': split must name at least one sample 'train'": {"split": np.array(6 * ["id_val"])},
-    r"array 'y', row 3: class 'c' is in ood_val, but not in train": {"y": np.array(list("abzcab"))},
-    r"array 'y', row 4 is empty, but the sample is in train": {"y": np.array(["a", "b", "", "a", "", "a"])},
-    r"array 'y' must be of shape \(n,\) for classes by name": {"y": np.array([["a"]] * 6)},
-    r"array 'y' must be numbers, got \|S1": {"y": np.array(list("abcdef"), dtype="S1")},
+    r"array 'split' must be of shape \(n,\)": {"split": np.array(6 * [["train"]])},
+    r"column 'split' must name at least one sample 'train'": {"split": np.array(6 * ["id_val"])},
+    r"row 4, column 'y': class 'c' is in ood_val, but not in train": {"y": np.array(list("abzcab"))},
+    r"row 5, column 'y' is missing, but the sample is in train$": {"y": np.array(["a", "b", "", "a", "", "a"])},
+    r"target must be one column for classification, got 2": {"y": np.array([["a", "b"]] * 6)},
+    r"array 'y' must be numbers or str .*, got \|S1": {"y": np.array(list("abcdef"), dtype="S1")},
 }
 
 
@@ -117,11 +117,11 @@ def test_arrays_in_memory_are_the_same_data_set(tmp_path: Path):
 
 
 def test_errors_of_arrays_in_memory_name_the_argument():
-    with pytest.raises(ValueError, match=r"^inputs must be numbers of shape"):
+    with pytest.raises(ValueError, match=r"array 'inputs' must be numbers of shape"):
         from_arrays(np.arange(6), ARRAYS["y"], **_labels())
-    with pytest.raises(ValueError, match=r"^inputs has 6 rows, target is of shape \(5,\)"):
+    with pytest.raises(ValueError, match=r"array 'inputs' has 6 rows, array 'target' is of shape \(5,\)"):
         from_arrays(ARRAYS["x"], ARRAYS["y"][:5], **_labels())
-    with pytest.raises(ValueError, match=r"^target of row 1 must be a finite number, got nan"):
+    with pytest.raises(ValueError, match=r"^target of row 1 is missing, but the sample is in train"):
         from_arrays(ARRAYS["x"], [1.0, np.nan, 1, 1, 1, 1], **_labels(), task="regression")
 
 
@@ -187,14 +187,12 @@ def test_the_mean_of_a_domain_is_that_of_what_training_sees(tmp_path: Path):
     np.testing.assert_allclose(data.inputs.numpy(), expected, atol=1e-6)
     unseen = ARRAYS["split"].copy()
     unseen[2] = "id_val"
-    data = arrays_dataset(replace(saved(tmp_path, x=x, split=unseen, y=np.zeros(6, int)), centre="domain"))
+    data = arrays_dataset(replace(saved(tmp_path, x=x, split=unseen, y=np.arange(6) % 2), centre="domain"))
     np.testing.assert_allclose(data.inputs.numpy(), x - oslo, atol=1e-6)  # the mean of all that training sees
     both = arrays_dataset(replace(saved(tmp_path, x=x), centre="domain", scale="unit"))
     assert both.inputs[both.rows("train")].square().mean().item() == pytest.approx(1, rel=1e-5)
     sets = replace(saved(tmp_path, domain=np.ones((6, 2), dtype=bool)), centre="domain")
-    with pytest.raises(
-        TableError, match="array 'domain' holds sets of domains, by whose means inputs cannot be centred"
-    ):
+    with pytest.raises(TableError, match="samples have several domains, by whose means inputs cannot be centred"):
         arrays_dataset(sets)
 
 
@@ -220,16 +218,18 @@ def test_some_domains_take_part(tmp_path: Path):
 
 
 def test_what_splits_cannot_be_drawn_from(tmp_path: Path):
-    with pytest.raises(ValueError, match="split names an array, so held_out, validation and group must be empty"):
+    with pytest.raises(
+        ValueError, match="split names a column, so held_out and validation must be empty; or set it to null"
+    ):
         ArraysSettings(path="", held_out="rome")
     with pytest.raises(TableError, match=r"many.npz: held_out must be domains .*, got 'roma'; did you mean rome"):
         arrays_dataset(many(tmp_path, held_out="roma"))
-    with pytest.raises(TableError, match=r"array 'domain' has no domain 'paris'; it has 'bari', 'oslo'"):
+    with pytest.raises(TableError, match=r"'domain' has no domain 'paris'; it has 'bari', 'oslo'"):
         arrays_dataset(many(tmp_path, domains=("rome", "paris")))
-    with pytest.raises(TableError, match=r"array 'x' must be of shape \(n,\) to group samples by, got \(200, 3\)"):
+    with pytest.raises(TableError, match=r"array 'x' must be of shape \(n,\), got \(200, 3\)"):
         arrays_dataset(many(tmp_path, held_out="rome", group="x"))
     sets = replace(saved(tmp_path, domain=np.ones((6, 2), dtype=bool)), split=None)
-    with pytest.raises(TableError, match="array 'domain' holds sets of domains: splits cannot be drawn by them"):
+    with pytest.raises(TableError, match="split must be given where samples have several domains"):
         arrays_dataset(sets)
     with pytest.raises(TableError, match="of which domains cannot choose"):
         arrays_dataset(replace(sets, split="split", domains="0"))
@@ -242,6 +242,6 @@ def test_domains_that_are_trained_on_are_told_if_a_split_calls_them_unknown(tmp_
 
 
 def test_labels_of_unlabelled_samples_may_be_handed_over(tmp_path: Path):
-    data = arrays_dataset(replace(saved(tmp_path, y=np.array([0, 2, 1, 1, 0, 1])), fully_labelled=True))
+    data = arrays_dataset(replace(saved(tmp_path, y=np.array([0, 2, 1, 2, 1, 1])), fully_labelled=True))
     assert data.split.tolist()[2] == "train"
     assert arrays_dataset(replace(saved(tmp_path), fully_labelled=True)).split.tolist()[2] == "unlabelled"

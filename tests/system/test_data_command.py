@@ -109,7 +109,7 @@ def test_many_domains_are_cut_with_the_largest_first(tmp_path, capsys):
     assert run(tmp_path / "a.npz", "--most", 3) == 0
     said = capsys.readouterr().out
     assert [row[0] for row in rows(said, "Samples by domain")][:3] == ["49", "48", "47"]
-    assert f"… and 47 more domains: {len(site) - 50 - 49 - 48:,} samples" in said
+    assert f"and 47 more, {len(site) - 50 - 49 - 48:,} samples" in said
     assert rows(said, "Targets by split")[0][:2] == ["train", "1,275"]
     assert re.search(r"[▁▂▃▄▅▆▇█]{5}", said)
 
@@ -161,12 +161,13 @@ def test_wilds_folders(tmp_path, capsys):
     assert "Samples by domain, of which a sample may have several" in capsys.readouterr().out
     (tmp_path / "i" / "iwildcam_v2.0" / "train" / "03.jpg").unlink()
     assert run(tmp_path / "i") == 1
-    assert "03.jpg does not exist" in capsys.readouterr().err
+    (row,) = rows(capsys.readouterr().out, "Cannot be read: 1 of 52")
+    assert row[1].endswith("03.jpg does not exist")
 
 
 REFUSED = {
     "gone": "gone does not exist",
-    "notes.txt": r"notes\.txt: cannot read '\.txt'; want a folder",
+    "notes.txt": r"notes\.txt: cannot read '\.txt'; want",
     "t.csv --target yy": "has no column 'yy'",
     "t.csv --target y --domain sitee": "has no column 'sitee'; did you mean site?",
     "t.csv --target y --domain site --split x --columns z": r"row 1, column 'x' must be one of 'train'",
@@ -245,3 +246,60 @@ def test_the_guide_shows_what_is_printed(tmp_path, monkeypatch, capsys):
     known["folder"].cleanup()
     printed = capsys.readouterr().out
     assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines()
+
+
+def messy(folder: Path) -> pd.DataFrame:
+    """Return a table of 60 patients of which much is wrong, and write it."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "patient": np.arange(60) + 1000,
+            "age": rng.integers(18, 90, 60).astype(object),
+            "lab": np.where(np.arange(60) < 3, -999.0, rng.normal(5, 1, 60)),
+            "sex": rng.choice(["f", "m"], 60),
+            "ward": 7,
+            "when": pd.date_range("2020-01-01", periods=60).astype(str),
+            "site": rng.choice(["a", "b"], 60).astype(object),
+            "sick": rng.integers(0, 2, 60).astype(object),
+        }
+    )
+    frame.loc[[3, 4, 5], "age"] = ["", "unknown", "NA"]
+    frame.loc[6, "site"] = "c"
+    frame.loc[7, "site"] = ""
+    frame.loc[8, "sick"] = 0.5
+    frame.to_csv(folder / "messy.csv", index=False)
+    return frame
+
+
+def test_a_table_of_which_much_is_wrong_is_reported_to_its_end(tmp_path, capsys):
+    messy(tmp_path)
+    assert run(tmp_path / "messy.csv", "--domain", "site", "--target", "sick", "--task", "classification") == 1
+    out = capsys.readouterr().out
+    assert "58 samples of 3 domains, 2 classes" in out
+    left = [row[0] for row in rows(out, "Left out: 2 rows")]
+    assert left[0].endswith("row 8, column 'site' is missing")
+    assert "row 9, column 'sick' must be a class, by name or whole number, got '0.5'" in left[1]
+    assert "Note: 1 domain has a single sample: 'c'" in out
+    told = {row[0]: row[1:] for row in rows(out, "Columns to look at")}
+    assert told["patient"] == ["number", "0", "holds a different value in each row, as ids do"]
+    assert told["age"] == ["number", "2", "1 cell is no finite number, first 'unknown' in row 5"]
+    assert told["lab"][2].startswith("holds -999 in 3 rows, far from all else")
+    assert told["ward"][2] == "holds 7 in every row"
+    assert told["when"][2] == "holds dates or times"
+    assert told["site"] == ["category", "1"]
+    assert "sex" not in told
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".tsv.gz", ".parquet", ".feather", ".xlsx"])
+def test_every_format_of_a_table_is_told_alike(tmp_path, capsys, suffix):
+    frame = messy(tmp_path).assign(age=1.5, site="a", sick="0")
+    frame.loc[::2, ["site", "sick"]] = ["b", "1"]
+    path = tmp_path / f"t{suffix}"
+    writers = {".parquet": frame.to_parquet, ".feather": frame.to_feather, ".xlsx": frame.to_excel}
+    writers.get(suffix, lambda path, **_: frame.to_csv(path, sep="\t", index=False))(
+        path, **({"index": False} if suffix == ".xlsx" else {})
+    )
+    assert run(path, "--domain", "site", "--target", "sick") == 0
+    out = capsys.readouterr().out
+    assert "60 samples of 2 domains, 2 classes" in out
+    assert {"patient", "age", "lab", "ward", "when"} == {row[0] for row in rows(out, "Columns to look at")}

@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
+from annotated_types import Interval
+
+from okapi.config.values import Count, NotNegative, Seed, Settings, Share, ShareBelowOne
+
+Pixels: TypeAlias = Annotated[int, Interval(ge=1, le=16_384)]
 Kind: TypeAlias = Literal["classification", "regression", "multilabel"]
 View: TypeAlias = Literal["none", "weak", "strong"]
 Fit: TypeAlias = Literal["squash", "crop"]
 Colour: TypeAlias = Literal["rgb", "grey"]
-Verify: TypeAlias = Literal["exists", "headers", "pixels"]
+Verify: TypeAlias = Literal["nothing", "exists", "headers", "pixels"]
 Unreadable: TypeAlias = Literal["error", "skip"]
 Fold: TypeAlias = Literal["A", "B", "C", "D", "E"]
 Pool: TypeAlias = Literal["ood_val", "train_unlabeled", "val_unlabeled", "test_unlabeled", "none"]
@@ -19,7 +24,7 @@ _CHANNELS = {"rgb": 3, "grey": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitSettings:
+class SplitSettings(Settings):
     """How samples are split by their domains, where no column says it.
 
     Parameters
@@ -38,23 +43,19 @@ class SplitSettings:
         Whether unlabelled samples join train with their labels: what could be reached if somebody labelled them.
     """
 
-    held_out: str | tuple[str, ...] = ()
-    validation: str | tuple[str, ...] = ()
-    unlabelled: float = 0.5
-    id_val: float = 0.2
-    id_test: float = 0.0
-    split_seed: int = 0
+    held_out: Names = ()
+    validation: Names = ()
+    unlabelled: Share = 0.5
+    id_val: Share = 0.2
+    id_test: Share = 0.0
+    split_seed: Seed = 0
     fully_labelled: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("unlabelled", "id_val", "id_test"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        super().__post_init__()
         if self.id_val + self.id_test >= 1:
             both = f"{self.id_val} and {self.id_test}"
             raise ValueError(f"id_val and id_test must leave something to train on, got {both}")
-        if self.split_seed < 0:
-            raise ValueError(f"split_seed must be 0 or more, got {self.split_seed}")
 
 
 def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -63,7 +64,7 @@ def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewSettings:
+class ViewSettings(Settings):
     """Which views of images are trained on.
 
     Parameters
@@ -74,11 +75,6 @@ class ViewSettings:
 
     labelled_view: View = "weak"
     unlabelled_view: View = "weak"
-
-    def __post_init__(self) -> None:
-        for name in ("labelled_view", "unlabelled_view"):
-            if getattr(self, name) not in get_args(View):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(View))}, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +93,9 @@ class ImageSettings(ViewSettings):
         one and cuts out the middle.
     colour : {"rgb", "grey"}
         Three channels or one, whatever the file has.
-    verify : {"exists", "headers", "pixels"}
-        What is checked of every file at the start: that it is there; that it begins as an image of a sane size does;
-        or that all of it can be decoded, which takes as long as a pass over the data.
+    verify : {"nothing", "exists", "headers", "pixels"}
+        What is checked of every file at the start: nothing; that it is there; that it begins as an image of a sane size
+        does; or that all of it can be decoded, which takes as long as a pass over the data.
     unreadable : {"error", "skip"}
         What becomes of images that the check finds missing or broken: "error" names them and stops; "skip" leaves them
         out of the data set and says how many of which split. It decodes all images at the start, once if there is a
@@ -108,20 +104,12 @@ class ImageSettings(ViewSettings):
         Folder for a file of all images at ``size``, which is built once, decoding all, and then mapped into memory.
     """
 
-    size: int = 224
+    size: Pixels = 224
     fit: Fit = "squash"
     colour: Colour = "rgb"
     verify: Verify = "headers"
     unreadable: Unreadable = "error"
     cache: str | None = None
-
-    def __post_init__(self) -> None:
-        ViewSettings.__post_init__(self)
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, got {self.size}")
-        for name, kind in (("fit", Fit), ("colour", Colour), ("verify", Verify), ("unreadable", Unreadable)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
 
     @property
     def channels(self) -> int:
@@ -130,7 +118,7 @@ class ImageSettings(ViewSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenSettings:
+class TokenSettings(Settings):
     """How texts become inputs.
 
     Parameters
@@ -143,15 +131,11 @@ class TokenSettings:
     """
 
     tokenizer: str = "distilbert-base-uncased"
-    tokens: int = 300
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise ValueError(f"tokens must be at least 1, got {self.tokens}")
+    tokens: Count = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class SitesSettings:
+class SitesSettings(Settings):
     """The built-in data set: learn from the labels of 12 sites, and predict at 24 that were never seen before.
 
     A stand-in for camera traps: scikit-learn's digits, 9,000 images of them. 48 sites more are unlabelled, 12 are for
@@ -172,18 +156,62 @@ class SitesSettings:
     """
 
     name: Literal["sites"] = "sites"
-    seed: int = 0
-    difficulty: float = 1.0
+    seed: Seed = 0
+    difficulty: NotNegative = 1.0
     fully_labelled: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.difficulty < float("inf"):
-            raise ValueError(f"difficulty must be a number, 0 or more, got {self.difficulty}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArraysSettings(SplitSettings):
-    """Arrays or embeddings of your own, in one file that ``numpy.savez`` wrote; other keys are those of SplitSettings.
+class LabelSettings(SplitSettings):
+    """What is said of samples besides their inputs, in columns or arrays; other keys are those of SplitSettings.
+
+    Parameters
+    ----------
+    target : str or tuple of str
+        Column of classes, by number or by name, or of numbers; several columns for several numbers, or for labels of 0
+        and 1. It may be empty, or -1 for a class, where a sample is unlabelled.
+    domain : str or tuple of str
+        Column that says where a sample comes from; or several, each of 0 and 1 and named after a domain, for samples of
+        several domains.
+    split : str, optional
+        Column of splits: train, unlabelled, id_val, ood_val, id_test, ood_test or unlabelled_test. Without it they come
+        of held_out, validation and the shares.
+    id : str, optional
+        Column of names that no two samples share.
+    group : str or tuple of str
+        Column or columns: samples that agree in them are not torn apart, such as images of one place.
+    task : {"classification", "regression", "multilabel"}
+        What is to be predicted: one class of several, numbers, or any of several labels.
+    train_noise, strong_noise : float
+        Standard deviation of the noise that is added to all features in training and to their strong view.
+    """
+
+    target: Names = "target"
+    domain: Names = "domain"
+    split: str | None = None
+    id: str | None = None
+    group: Names = ()
+    task: Kind = "classification"
+    train_noise: NotNegative = 0.0
+    strong_noise: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split is not None and (self.held_out or self.validation):
+            raise ValueError("split names a column, so held_out and validation must be empty; or set it to null")
+        if not names_of(self.target) or not names_of(self.domain):
+            raise ValueError(f"{'domain' if self.target else 'target'} must be given, got none")
+        if self.split is None and len(names_of(self.domain)) > 1:
+            raise ValueError("split must be given where samples have several domains, got none")
+        if self.task == "classification" and len(names_of(self.target)) > 1:
+            raise ValueError(f"target must be one column for classification, got {len(names_of(self.target))}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArraysSettings(LabelSettings):
+    """Arrays or embeddings of your own, in one file that ``numpy.savez`` wrote; other keys are those of LabelSettings.
+
+    An array (n,) is a column; one of shape (n, D) is as many, whose names are those of the array and a number.
 
     Parameters
     ----------
@@ -191,25 +219,12 @@ class ArraysSettings(SplitSettings):
         The npz file.
     inputs : str
         Name of the array of inputs, (n, ...), numbers; they are taken as float32.
-    target : str
-        Name of the targets: (n,) classes, from 0 or by name; (n,) or (n, D) numbers; or (n, C) of 0 and 1. Of an
-        unlabelled sample -1, an empty name or NaN will do.
-    domain : str
-        Name of the domains: (n,) numbers or str; or (n, S), bool, for samples of several domains.
+    target, domain : str or tuple of str
+        Names of arrays.
     domains : str or tuple of str
         Which domains take part; by default all.
     split : str, or null
-        Name of the splits, (n,) of str: train, unlabelled, id_val, ood_val, id_test or ood_test. null: they come of
-        held_out, validation and the shares.
-    ids : str, optional
-        Name of an array (n,) by whose values samples are called.
-    group : str or tuple of str
-        Name or names of arrays (n,): where splits are drawn, samples that agree in them are not torn apart, such as
-        those of one place.
-    task : {"classification", "regression", "multilabel"}
-        What is to be predicted: one class of several, numbers, or any of several labels.
-    outputs : int, optional
-        How many classes there are; by default the largest target and one, or as many as have names.
+        Name of the splits, as of LabelSettings.
     scale : {"unit"}, or null
         "unit": all inputs are divided by one number, the root mean square of those of train. Features are never scaled
         one by one: that blows up the ones that say least.
@@ -217,8 +232,6 @@ class ArraysSettings(SplitSettings):
         "domain": of all inputs the mean of their domain is taken away, over its samples in train and unlabelled; of a
         domain that has none there, the mean of all of these. What a domain's samples have in common is then gone, such
         as the style of drawings from their features. Not for numbers that differ between domains as a whole.
-    train_noise, strong_noise : float
-        Standard deviation of the noise that is added to all training samples and to the strong view.
     train_warp, strong_warp : float
         How far images (channels, H, W) are distorted, at most: by 0.2 they grow or shrink by that share, move by half
         of it along each side and turn and lean by half of it in radians.
@@ -227,28 +240,13 @@ class ArraysSettings(SplitSettings):
     name: Literal["arrays"] = "arrays"
     path: str
     inputs: str = "x"
-    target: str = "y"
-    domain: str = "domain"
-    domains: str | tuple[str, ...] = ()
+    target: Names = "y"
+    domains: Names = ()
     split: str | None = "split"
-    ids: str | None = None
-    group: str | tuple[str, ...] = ()
-    task: Kind = "classification"
-    outputs: int | None = None
     scale: Literal["unit"] | None = None
     centre: Literal["domain"] | None = None
-    train_noise: float = 0.0
-    strong_noise: float = 0.0
-    train_warp: float = 0.0
-    strong_warp: float = 0.0
-
-    def __post_init__(self) -> None:
-        SplitSettings.__post_init__(self)
-        for name in ("train_warp", "strong_warp"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
-        if self.split is not None and (self.held_out or self.validation or self.group):
-            raise ValueError("split names an array, so held_out, validation and group must be empty; or set it to null")
+    train_warp: ShareBelowOne = 0.0
+    strong_warp: ShareBelowOne = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,16 +263,12 @@ class ImageFolderSettings(ImageSettings, SplitSettings):
 
     name: Literal["image_folder"] = "image_folder"
     root: str
-    domains: str | tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        ImageSettings.__post_init__(self)
-        SplitSettings.__post_init__(self)
+    domains: Names = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
-    """Which column is what; other keys are those of ImageSettings, TokenSettings and SplitSettings.
+class ColumnSettings(ImageSettings, TokenSettings, LabelSettings):
+    """Which column is what; other keys are those of ImageSettings, TokenSettings and LabelSettings.
 
     Parameters
     ----------
@@ -286,63 +280,26 @@ class ColumnSettings(ImageSettings, TokenSettings, SplitSettings):
         Columns of numbers, booleans, categories or lists of numbers: names, patterns such as ``price_*`` and
         ``encoding_{0..63}``, or ``all``: those without another role. Categories become columns of 0 and 1. One of
         image, text and features must be given.
-    target : str or tuple of str
-        Column of classes, by number or by name, or of numbers; several columns for several numbers, or for labels of 0
-        and 1. It may be empty where a sample is unlabelled.
-    domain : str or tuple of str
-        Column that says where a sample comes from; or several, each of 0 and 1 and named after a domain, for samples of
-        several domains.
-    split : str, optional
-        Column of splits: train, unlabelled, id_val, ood_val, id_test or ood_test. Without it they come of held_out,
-        validation and the shares.
-    id : str, optional
-        Column of names that no two samples share.
-    group : str or tuple of str
-        Column or columns: samples that agree in them are not torn apart, such as images of one place.
-    task : {"classification", "regression", "multilabel"}
-        What is to be predicted: one class of several, numbers, or any of several labels.
     missing : {"error", "drop", "impute"}
         What becomes of samples that miss a feature: an error names the first; "drop" leaves them out; "impute" fills in
         the median or the most frequent category of train, and adds a feature that says so.
     scale : {"standard", "none"}
         "standard": a column of numbers is standardised by its mean and deviation in train; lists and booleans are not.
-    train_noise, strong_noise : float
-        Standard deviation of the noise that is added to all features in training and to their strong view.
     """
 
     image: str | None = None
     text: str | None = None
     features: Names = ()
-    target: Names = "target"
-    domain: Names = "domain"
-    split: str | None = None
-    id: str | None = None
-    group: Names = ()
-    task: Kind = "classification"
     missing: Missing = "error"
     scale: Scale = "standard"
-    train_noise: float = 0.0
-    strong_noise: float = 0.0
 
     def __post_init__(self) -> None:
-        for part in (ImageSettings, TokenSettings, SplitSettings):
-            part.__post_init__(self)
+        super().__post_init__()
         given = [name for name in ("image", "text", "features") if getattr(self, name)]
         if len(given) != 1:
             raise ValueError(f"image, text or features must be given, one of them, got {' and '.join(given) or 'none'}")
-        if self.split is not None and (self.held_out or self.validation):
-            raise ValueError("split names a column, so held_out and validation must be empty")
-        if not names_of(self.target) or not names_of(self.domain):
-            raise ValueError(f"{'domain' if self.target else 'target'} must be given, got none")
-        if self.split is None and len(names_of(self.domain)) > 1:
-            raise ValueError("split must be given where samples have several domains, got none")
-        if self.task == "classification" and len(names_of(self.target)) > 1:
-            raise ValueError(f"target must be one column for classification, got {len(names_of(self.target))}")
         if not self.features and (self.train_noise or self.strong_noise):
             raise ValueError("train_noise and strong_noise are of features, got them for other inputs")
-        for name, kind in (("missing", Missing), ("scale", Scale)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,7 +337,7 @@ class IWildCamSettings(ImageSettings):
         Whether those of them whose species is known, and one of the 182, join train with it.
     size : int
         Height and width of an input, in pixels.
-    verify : {"exists", "headers", "pixels"}
+    verify : {"nothing", "exists", "headers", "pixels"}
         What is checked of every file at the start; to open a million takes a while.
     """
 
@@ -388,7 +345,7 @@ class IWildCamSettings(ImageSettings):
     root: str
     unlabelled: bool = True
     fully_labelled: bool = False
-    size: int = 448
+    size: Pixels = 448
     verify: Verify = "exists"
 
 
@@ -407,9 +364,9 @@ class PovertySettings(ViewSettings):
         unlabelled images of the countries of train, of ood_val or of ood_test; or nothing.
     nightlights : bool
         Whether the last channel, lights at night, is there; else it is 0.
-    verify : {"exists", "headers", "pixels"}
-        What is checked of every file at the start: that it is there; that it holds an image of 8 x 224 x 224; or that
-        all of it can be read.
+    verify : {"nothing", "exists", "headers", "pixels"}
+        What is checked of every file at the start: nothing; that it is there; that it holds an image of 8 x 224 x 224;
+        or that all of it can be read.
     unreadable : {"error", "skip"}
         What becomes of images that are missing or broken: "error" names them and stops; "skip" leaves them out of the
         data set, says how many of which split, and reads all images at the start, once if there is a cache.
@@ -429,17 +386,6 @@ class PovertySettings(ViewSettings):
     cache: str | None = None
     labelled_view: View = "none"
     unlabelled_view: View = "none"
-
-    def __post_init__(self) -> None:
-        ViewSettings.__post_init__(self)
-        for name, kind in (
-            ("fold", Fold),
-            ("unlabelled", Pool),
-            ("verify", Verify),
-            ("unreadable", Unreadable),
-        ):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

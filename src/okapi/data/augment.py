@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, degrees
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
@@ -256,6 +256,20 @@ def _gathered(samples: Tensor, origins: NDArray[np.float64]) -> Tensor:
 # that sticks out on the left or at the top, and moves it inside; ours is cut off on all sides.
 _CUTOUT = (125 / 255, 123 / 255, 114 / 255)
 _LUMA = (0.299, 0.587, 0.114)
+
+
+def noise_views(train: float, strong: float, train_warp: float = 0.0, strong_warp: float = 0.0) -> Views:
+    """Return views with noise of a standard deviation, after a warp of a share; none where both are 0."""
+
+    def view(noise: float, warp: float) -> Transform | None:
+        angle = degrees(warp / 2)
+        affine = Affine(degrees=angle, shear=angle, scale=(1 - warp, 1 + warp), translate=warp / 2)
+        if warp and noise:
+            return Compose((affine, Noise(noise)))
+        return affine if warp else Noise(noise) if noise else None
+
+    first = view(train, train_warp)
+    return Views(labelled=first, unlabelled=first, strong=view(strong, strong_warp))
 
 
 def image_views(settings: ViewSettings, channels: int) -> Views:

@@ -164,7 +164,7 @@ class Dataset:
         self._check_groups()
         if isinstance(self.inputs, list | tuple):
             self._check_sizes(self.inputs, range(len(self)))
-        if isinstance(self.sample(0), Mapping) and self.views != Views():
+        if isinstance(self.inputs, Mapping) and self.views != Views():
             raise ValueError("views are of tensors, got inputs that are mappings")
 
     def verify(self) -> None:

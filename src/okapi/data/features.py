@@ -21,8 +21,9 @@ from okapi.data.io import (
     TableError,
     TableFile,
     check_names,
-    first_not_utf8,
+    not_utf8,
     open_table,
+    reject_cells,
 )
 from okapi.data.text import Texts
 
@@ -181,15 +182,11 @@ def listed_counts(counts: Mapping[str, int], most: int = 12) -> str:
 
 def text_cells(values: pd.Series, place: Place) -> Any:
     """Return a column of text as an Arrow array; what is missing, holds NUL or is not UTF-8 is rejected."""
-    name = str(values.name)
-    if (empty := values.isna().to_numpy()).any():
-        raise TableError(f"{place(int(empty.argmax()), name)} is missing")
+    reject_cells(values.isna().to_numpy(), values, place, " is missing")
     array = pa.array(values.astype(str), pa.large_string())
-    if (row := first_not_utf8(array)) is not None:
-        raise TableError(f"{place(row, name)} is not UTF-8")
+    reject_cells(not_utf8(array), values, place, " is not UTF-8")
     nul = values.astype(str).str.contains("\0", regex=False).to_numpy(dtype=bool)
-    if nul.any():
-        raise TableError(f"{place(int(nul.argmax()), name)} has a NUL in it; text is wanted, in UTF-8")
+    reject_cells(nul, values, place, " has a NUL in it; text is wanted, in UTF-8")
     return array
 
 

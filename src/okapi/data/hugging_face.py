@@ -11,13 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from okapi.config import ColumnSettings, ImageSettings, names_of
-from okapi.data.cells import read_cells
 from okapi.data.dataset import Dataset
-from okapi.data.features import text_cells, text_recipe
 from okapi.data.images import Images
-from okapi.data.io import TableError, TableFile, check_names, choose_columns
-from okapi.data.table_dataset import TableRows, feature_kinds, features_dataset, label_columns
-from okapi.data.text import Texts
+from okapi.data.io import TableFile, check_names, choose_columns
+from okapi.data.labels import Labels, label_columns
+from okapi.data.table_dataset import TableReader
 from okapi.messages import listed
 
 _SOURCE = "the Hugging Face data set"
@@ -53,18 +51,19 @@ def hugging_face_dataset(
     image, text = settings.image, settings.text
     wanted = [*label_columns(settings), *([text] if text is not None else [])]
     check_names(_SOURCE, data.column_names, [*wanted, *([image] if image is not None else [])])
-    if not len(data):
-        raise TableError(f"{_SOURCE} has no rows")
     features = choose_columns(TableFile(data.data.table, _SOURCE), names_of(settings.features), wanted)
     file = TableFile(_table(data, list(dict.fromkeys([*wanted, *features]))), _SOURCE, first=0)
-    rows = TableRows(file.labels(wanted), settings, file)
-    if text is not None:
-        texts = Texts(text_cells(rows.frame[text], rows.place), settings)
-        return rows.dataset(lambda split: (texts, text_recipe(text, settings)))
-    if image is not None:
-        images = HuggingFaceImages(data, image, settings)
-        return rows.dataset(lambda split: (images, {}))
-    return features_dataset(rows, read_cells(file, feature_kinds(file, settings)))
+    labels = Labels(file.labels(wanted), settings, _SOURCE, file.place)
+    return _Reader(file, labels, settings, data).dataset()
+
+
+class _Reader(TableReader):
+    def __init__(self, file: TableFile, labels: Labels, settings: ColumnSettings, data: Any) -> None:
+        super().__init__(file, labels, settings)
+        self.data = data
+
+    def images(self, column: str) -> "HuggingFaceImages":
+        return HuggingFaceImages(self.data, column, self.settings)
 
 
 class HuggingFaceImages(Images):

@@ -2,18 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import torch
+import pandas as pd
 
-from okapi.config import ImageFolderSettings, names_of
+from okapi.config import ImageFolderSettings, LabelSettings, SplitSettings, names_of
 from okapi.data.augment import image_views
 from okapi.data.dataset import Dataset
-from okapi.data.images import SUFFIXES, ImageFiles, without_unreadable
-from okapi.data.splits import divide, unseen_classes
-from okapi.data.task import Task
+from okapi.data.images import SUFFIXES, ImageFiles
+from okapi.data.labels import Labels
 from okapi.messages import listed
 
 LAYOUT = """\
@@ -33,29 +32,13 @@ def image_folder_dataset(settings: ImageFolderSettings) -> Dataset:
     if len(class_names) < 2:
         got = listed(class_names) or "none"
         raise FolderError(f"{root} must have two classes or more, got {got}. Wanted:\n{LAYOUT}")
-    number = {name: row for row, name in enumerate(class_names)}
-    target = np.array([-1 if file.label is None else number[file.label] for file in files])
-    domain_names, domain = np.unique([file.domain for file in files], return_inverse=True)
-    split = divide(settings, domain_names[domain], labelled=target >= 0, classes=target)
-    if (unseen := unseen_classes(target, split)).any():
-        row = int(unseen.argmax())
-        raise FolderError(
-            f"{root / files[row].name} is of class {class_names[target[row]]!r} and in {split[row]}, but train has no "
-            f"image of that class ({int(unseen.sum())} such images)"
-        )
-    names = [file.name for file in files]
-    dataset = Dataset(
-        inputs=ImageFiles(root, names, settings),
-        target=torch.from_numpy(target),
-        domain=torch.from_numpy(domain.astype(np.int64)),
-        split=split,
-        task=Task("classification", len(class_names)),
-        domain_names=tuple(domain_names.tolist()),
-        ids=names,
-        views=image_views(settings, settings.channels),
-        class_names=tuple(class_names),
+    frame = pd.DataFrame(files, columns=["domain", "class", "id"])
+    splits = {field.name: getattr(settings, field.name) for field in fields(SplitSettings)}
+    labels = Labels(
+        frame, LabelSettings(target="class", id="id", **splits), root, lambda row, column: str(root / files[row].name)
     )
-    return without_unreadable(dataset)
+    inputs = ImageFiles(root, [file.name for file in files], settings)
+    return labels.dataset(lambda split: (inputs, {}), image_views(settings, settings.channels))
 
 
 class _File(NamedTuple):

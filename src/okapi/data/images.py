@@ -113,7 +113,7 @@ class Images(ABC):
 
     def faults(self, verify: Verify) -> dict[int, str]:
         """Look at every image as ``ImageSettings.verify`` says, and return why some cannot be used, by row."""
-        if verify == "exists":
+        if verify in ("nothing", "exists"):
             return {}
         quick = verify == "headers" and len(self) < _QUICK
         read = self.mode if verify == "headers" else self.pixels
@@ -180,6 +180,8 @@ class ImageFiles(Images):
 
     def faults(self, verify: Verify) -> dict[int, str]:
         """Look at every file as ``ImageSettings.verify`` says, and return why some cannot be used, by row."""
+        if verify == "nothing":
+            return {}
         missing = missing_files(self.root, [os.fsdecode(name) for name in self._names])
         if missing and self.settings.unreadable == "error":
             return missing

@@ -11,28 +11,70 @@ from numpy.typing import NDArray
 
 from okapi.data.dataset import Dataset
 from okapi.data.duplicates import Fingerprint, can_find_near, find_duplicates, fingerprints
+from okapi.data.io import TableFile, missing, number_cells
 from okapi.data.splits import LEARNT_FROM, OUT_OF_DISTRIBUTION, SPLITS, unseen_classes
+from okapi.matching import suspicious_columns
 
 BINS = 16  # of a histogram of targets
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _MOST_BITS = 16
+_COLUMNS = 64  # that are read at a time
 
 
-def inspect_dataset(dataset: Dataset, near: int | None = 6) -> "Inspection":
-    """Read every sample once, and return what there is to tell.
+def inspect_dataset(dataset: Dataset, near: int | None = 6, left_out: Sequence[str] = ()) -> "Inspection":
+    """Read every sample once, and return what there is to report.
 
     Parameters
     ----------
     dataset : Dataset
-        As ``unchecked_dataset`` returns it: what cannot be read is told, and all else is counted.
+        As ``unchecked_dataset`` returns it: what cannot be read is reported, and all else is counted.
     near : int, optional
         How many of 64 bits the hashes of near duplicates may differ in; None: only exact ones are looked for, as
         where imagehash is not installed.
+    left_out : sequence of str
+        A sentence for each row that is not in the data set because its labels cannot be used.
     """
     check_near(near)
     prints = fingerprints(dataset)
     split = np.argmax(np.asarray(dataset.split)[:, None] == np.array(SPLITS), axis=1).astype(np.int64)
-    return Inspection(dataset, prints, find_duplicates(prints, split, near if can_find_near() else None))
+    duplicates = find_duplicates(prints, split, near if can_find_near() else None)
+    return Inspection(dataset, prints, duplicates, tuple(left_out))
+
+
+def inspect_columns(file: TableFile, labels: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each column of a table that there is something to report of.
+
+    Parameters
+    ----------
+    file : TableFile
+    labels : sequence of str
+        Columns that are no features: ids and codes may well be there.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``column``, ``holds``, ``missing`` (rows) and ``look at``.
+    """
+    kinds = file.kinds(file.columns)
+    single = [name for name, kind in kinds.items() if kind not in ("matrix", "other")]
+    found = []
+    for start in range(0, len(single), _COLUMNS):
+        frame = file.labels(single[start : start + _COLUMNS])
+        for name in frame.columns:
+            values, gone, notes = frame[name], missing(frame[name]), []
+            if kinds[name] == "number":
+                numbers, bad = number_cells(values)
+                values, gone = pd.Series(numbers, name=name), np.isnan(numbers) & ~bad
+                if bad.any():
+                    first = frame[name].iloc[int(bad.argmax())]
+                    where = f"first {str(first)!r} in row {int(bad.argmax()) + file.first}"
+                    cells = "1 cell is" if bad.sum() == 1 else f"{bad.sum():,} cells are"
+                    notes.append(f"{cells} no finite number, {where}")
+            if name not in labels:
+                notes += suspicious_columns(values.mask(gone).to_frame()).values()
+            if gone.any() or notes:
+                found.append((name, kinds[name], int(gone.sum()), "; ".join(notes)))
+    return pd.DataFrame(found, columns=["column", "holds", "missing", "look at"])
 
 
 def check_near(near: int | None) -> None:
@@ -51,11 +93,14 @@ class Inspection:
     prints : list of n Fingerprint
     duplicates : DataFrame
         Of ``find_duplicates``.
+    left_out : tuple of str
+        Of ``inspect_dataset``.
     """
 
     dataset: Dataset
     prints: list[Fingerprint]
     duplicates: pd.DataFrame
+    left_out: tuple[str, ...] = ()
 
     @cached_property
     def split(self) -> NDArray[np.str_]:

@@ -59,6 +59,35 @@ class TableError(ValueError):
     """A file that cannot be read or written as a table. The message names the file and, where there is one, the row."""
 
 
+class CellError(TableError):
+    """Cells that cannot be used. The message is of the first.
+
+    Parameters
+    ----------
+    bad : array (n,), bool
+        Which rows, of those that were asked for, hold one.
+    reason : callable
+        Row in, what is said of it out.
+    """
+
+    def __init__(self, bad: NDArray[np.bool_], reason: Callable[[int], str]) -> None:
+        self.bad, self.reason = bad, reason
+        count = int(bad.sum())
+        super().__init__(reason(int(bad.argmax())) + (f" ({count:,} such rows)" if count > 1 else ""))
+
+
+def reject_cells(bad: NDArray[np.bool_], values: pd.Series, place: Place, wrong: str) -> None:
+    """Raise a CellError if there are bad cells in a column; ``wrong`` ends the sentence, and {} in it is the cell."""
+    if bad.any():
+        name = str(values.name)
+
+        def reason(row: int) -> str:
+            cell = repr(str(values.iloc[row])) if "{}" in wrong else ""
+            return place(row, name) + wrong.replace("{}", cell)
+
+        raise CellError(bad, reason)
+
+
 def open_table(path: str | PathLike[str], separator: str | None = None) -> "TableFile":
     """Open a table file and read no more than its header.
 
@@ -286,8 +315,8 @@ class _CsvFile(TableFile):
     def _not_utf8(self, names: list[str]) -> str:
         """Say which cell is not UTF-8: Arrow says the column only."""
         table = self._parse(names, pa.binary())
-        rows = {name: first_not_utf8(table[name].combine_chunks()) for name in names}
-        cell = next((self.place(row, name) for name, row in rows.items() if row is not None), str(self.path))
+        bad = {name: not_utf8(table[name].combine_chunks()) for name in names}
+        cell = next((self.place(int(rows.argmax()), name) for name, rows in bad.items() if rows.any()), str(self.path))
         return f"{cell} is not UTF-8"
 
 
@@ -517,9 +546,7 @@ def text_kind(parts: Iterable[pd.Series], rows: int) -> Kind:
 def to_numbers(values: pd.Series, place: Place) -> NDArray[np.float64]:
     """Return a column as numbers; a missing cell is NaN, and one that holds something else is named by ``place``."""
     numbers, bad = number_cells(values)
-    if bad.any():
-        row = int(bad.argmax())
-        raise TableError(f"{place(row, str(values.name))}: {str(values.iloc[row])!r} is not a finite number")
+    reject_cells(bad, values, place, ": {} is not a finite number")
     return numbers
 
 
@@ -533,9 +560,7 @@ def number_cells(values: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.boo
 def to_truth(values: pd.Series, place: Place) -> NDArray[np.float64]:
     """Return a column of 0 and 1, or of false and true; an empty cell is NaN."""
     truth = np.asarray(values.astype(str).str.lower().map(_TRUTH), dtype=np.float64)
-    if (bad := np.isnan(truth) & ~missing(values)).any():
-        row = int(bad.argmax())
-        raise TableError(f"{place(row, str(values.name))} must be 0 or 1, got {str(values.iloc[row])!r}")
+    reject_cells(np.isnan(truth) & ~missing(values), values, place, " must be 0 or 1, got {}")
     return truth
 
 
@@ -544,10 +569,10 @@ def missing(values: pd.Series) -> NDArray[np.bool_]:
     return (values.isna() | values.isin([""])).to_numpy(dtype=bool)
 
 
-def check_present(values: pd.Series, place: Place) -> None:
-    """Reject an empty cell."""
-    if (empty := missing(values)).any():
-        raise TableError(f"{place(int(empty.argmax()), str(values.name))} is missing")
+def present(values: pd.Series, place: Place) -> pd.Series:
+    """Return a column as it is; empty cells are rejected."""
+    reject_cells(missing(values), values, place, " is missing")
+    return values
 
 
 def fractions(values: pd.Series) -> NDArray[np.bool_]:
@@ -570,8 +595,9 @@ def categories(values: pd.Series) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     return tuple(str(value) for value in names.tolist()), places.astype(np.int64)
 
 
-def first_not_utf8(array: Any) -> int | None:
-    """Return the first row of an Arrow array of text or bytes that is not UTF-8, or none."""
+def not_utf8(array: Any) -> NDArray[np.bool_]:
+    """Return which rows of an Arrow array of text or bytes are not UTF-8."""
+    bad = np.zeros(len(array), dtype=bool)
     try:
         array.cast(pa.large_string()).validate(full=True)
     except pa.ArrowInvalid:
@@ -579,8 +605,8 @@ def first_not_utf8(array: Any) -> int | None:
             try:
                 (value.as_py() or b"").decode()
             except UnicodeDecodeError:
-                return row
-    return None
+                bad[row] = True
+    return bad
 
 
 def check_finite(X: NDArray[np.floating[Any]], names: Sequence[str], place: Place) -> None:

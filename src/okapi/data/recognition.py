@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from okapi.config import (
     ArraysSettings,
@@ -17,11 +18,9 @@ from okapi.config import (
     TableSettings,
 )
 from okapi.data.image_folder import FolderError
-from okapi.data.io import NUMERIC, TableError, TableFile, check_names, fractions, missing, open_table
+from okapi.data.io import NpzFile, TableError, TableFile, check_names, fractions, missing, open_table
 from okapi.data.wilds import civilcomments, iwildcam, poverty
 from okapi.messages import listed
-
-TABLES = (".csv", ".csv.gz", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +58,14 @@ def recognise(path: Path, roles: Roles) -> Any:
 
     Where neither a column nor a held-out domain says what splits are, all that has a target is train.
     """
-    if not path.exists():
-        raise TableError(f"{path} does not exist")
     if path.is_dir():
         return _folder(path, roles)
-    if path.name.lower().endswith(".npz") and not (roles.image or roles.text):
-        return _arrays(path, roles)
-    if path.name.lower().endswith((*TABLES, ".npz")):
-        return _table(path, roles)
-    shown = path.suffix or "a file without suffix"
-    raise TableError(f"{path}: cannot read {shown!r}; want a folder, {listed((*TABLES, '.npz', '.yaml'))}")
+    if not path.exists():
+        raise TableError(f"{path} does not exist")
+    file = open_table(path)
+    return (
+        _arrays(file, roles) if isinstance(file, NpzFile) and not (roles.image or roles.text) else _table(file, roles)
+    )
 
 
 def _folder(path: Path, roles: Roles) -> Any:
@@ -115,86 +112,68 @@ def _splits(roles: Roles, columns: Sequence[str]) -> dict[str, Any]:
     return {"split": column} | ({} if column is not None and not roles.held_out else _by_domains(roles))
 
 
-def _table(path: Path, roles: Roles) -> TableSettings:
-    source = open_table(path)
+def _table(file: TableFile, roles: Roles) -> TableSettings:
     target, domain = tuple(roles.target) or ("target",), tuple(roles.domain) or ("domain",)
-    splits = _splits(roles, source.columns)
+    splits = _splits(roles, file.columns)
     taken = [*target, *domain, *filter(None, (splits["split"], roles.id, roles.image, roles.text))]
-    check_names(path, source.columns, [*taken, *roles.columns])
+    check_names(file.path, file.columns, taken)
     features = tuple(roles.columns)
     if not (roles.image or roles.text or features):
-        features = _numbers(source, taken)
+        kinds = file.default(file.kinds([name for name in file.columns if name not in taken]))
+        if not (features := tuple(kinds)):
+            raise TableError(
+                f"{file.path} has no columns of features: say by --image, --text or --columns what a sample is; "
+                f"columns are {listed(file.columns)}"
+            )
     return TableSettings(
-        path=str(path),
+        path=str(file.path),
         root=roles.root,
         image=roles.image,
         text=roles.text,
         features=features,
-        target=_one(target),
-        domain=_one(domain),
+        target=target,
+        domain=domain,
         id=roles.id,
-        task=roles.task or _guess(source, target),
+        task=roles.task or _guess(file, target),
         **splits,
     )
 
 
-def _one(names: tuple[str, ...]) -> str | tuple[str, ...]:
-    return names[0] if len(names) == 1 else names
-
-
-def _numbers(source: TableFile, taken: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of numbers that have no other role."""
-    free = [name for name in source.columns if name not in taken]
-    kinds = source.kinds(free) if free else {}
-    numbers = tuple(name for name, kind in kinds.items() if kind in NUMERIC)
-    if not numbers:
-        raise TableError(
-            f"{source.path} has no columns of numbers: say by --image, --text or --columns what a sample is; "
-            f"columns are {listed(source.columns)}"
-        )
-    return numbers
-
-
-def _guess(source: TableFile, target: tuple[str, ...]) -> Kind:
-    """Return the task that targets in a table look like."""
-    labels = source.labels(list(target))
-    if any(fractions(labels[name]).any() for name in target):
-        return "regression"
-    if len(target) == 1:
-        return "classification"
-    known = {str(value).lower() for name in target for value in labels[name][~missing(labels[name])].unique()}
-    return "multilabel" if known <= {"0", "1", "0.0", "1.0", "false", "true"} else "regression"
-
-
-def _arrays(path: Path, roles: Roles) -> ArraysSettings:
-    source = open_table(path)
-    if several := next((values for values in (roles.columns, roles.target, roles.domain) if len(values) > 1), None):
-        raise TableError(f"{path}: one array is wanted for inputs, target and domain each, got {listed(several)}")
-    given = {"--columns": (roles.columns, "x"), "--target": (roles.target, "y"), "--domain": (roles.domain, "domain")}
-    named = {option: (*names, default)[0] for option, (names, default) in given.items()}
-    splits = _splits(roles, source.columns)
-    for option, name in {**named, "--split": splits["split"], "--id": roles.id}.items():
-        if name is not None and name not in source.columns:
-            raise TableError(f"{path} has no array {name!r}; say by {option} which it is: {listed(source.columns)}")
+def _arrays(file: TableFile, roles: Roles) -> ArraysSettings:
+    if len(roles.columns) > 1:
+        raise TableError(f"{file.path}: one array is wanted for inputs, got {listed(roles.columns)}")
+    inputs, target, domain = (tuple(roles.columns) or ("x",), tuple(roles.target) or ("y",), tuple(roles.domain))
+    splits = _splits(roles, file.columns)
+    given = {"--columns": inputs, "--target": target, "--domain": domain or ("domain",)}
+    given |= {option: (name,) for option, name in (("--split", splits["split"]), ("--id", roles.id)) if name}
+    for option, names in given.items():
+        if absent := [name for name in names if name not in file.columns]:
+            arrays = listed(file.columns)
+            raise TableError(f"{file.path} has no array {absent[0]!r}; say by {option} which it is: {arrays}")
     return ArraysSettings(
-        path=str(path),
-        inputs=named["--columns"],
-        target=named["--target"],
-        domain=named["--domain"],
-        ids=roles.id,
-        task=roles.task or _guess_array(path, named["--target"]),
+        path=str(file.path),
+        inputs=inputs[0],
+        target=target,
+        domain=domain or ("domain",),
+        id=roles.id,
+        task=roles.task or _guess(file, target),
         **splits,
     )
 
 
-def _guess_array(path: Path, name: str) -> Kind:
-    """Return the task that targets in an npz file look like."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            target = file[name]
-    except ValueError as error:
-        raise TableError(f"{path} cannot be read: {error}") from error
-    if target.ndim > 1:
-        known = target[np.isfinite(target)] if target.dtype.kind == "f" else target
-        return "multilabel" if np.isin(known, (0, 1)).all() else "regression"
-    return "regression" if target.dtype.kind == "f" else "classification"
+def _guess(file: TableFile, target: tuple[str, ...]) -> Kind:
+    """Return the task that targets look like."""
+    if isinstance(file, NpzFile):
+        arrays = [file.array(name) for name in target]
+        if any(array.dtype.kind == "f" and not np.isnan(array).any() for array in arrays):
+            return "regression"
+        columns = [pd.Series(part) for array in arrays for part in np.atleast_2d(array.T)]
+    else:
+        labels = file.labels(list(target))
+        columns = [labels[name] for name in target]
+    if any(fractions(values).any() for values in columns):
+        return "regression"
+    if len(columns) == 1:
+        return "classification"
+    known = {str(value).lower() for values in columns for value in values[~missing(values)].unique()}
+    return "multilabel" if known <= {"0", "1", "0.0", "1.0", "false", "true"} else "regression"

@@ -20,10 +20,10 @@ from okapi.data.io import (
     TableFile,
     check_finite,
     check_names,
-    check_present,
     choose_columns,
     missing,
     open_table,
+    present,
 )
 from okapi.matching import suspicious_columns
 from okapi.messages import listed
@@ -253,7 +253,7 @@ def _check_labels(file: TableFile, labels: pd.DataFrame, domain: str, id_: str |
     if labels.empty:
         raise TableError(f"{file.path} has no rows")
     for name in [domain, *exact, *([id_] if id_ else [])]:
-        check_present(labels[name], file.place)
+        present(labels[name], file.place)
     if labels[domain].nunique() == 1:
         raise TableError(f"{file.path}: every row of {domain!r} is '{labels[domain].iloc[0]}'; two domains are wanted")
     if id_ and labels[id_].duplicated().any():

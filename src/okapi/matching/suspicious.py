@@ -63,7 +63,7 @@ def _reason(name: str, column: "pd.Series[Any]") -> str:
     if not len(numbers):
         return "holds no finite number"
     if len(numbers) == len(known) and numbers.min() == numbers.max():
-        return _constant_reason(known)
+        return _constant_reason(pd.Series(numbers).map("{:g}".format))
     tokens = re.sub(r"(?<=[a-z])(?=[A-Z])|\W+", "_", name).lower()
     return _sentinel_reason(numbers) or _number_reason(numbers, tokens)
 

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from okapi.data.image_folder import FolderError
-from okapi.data.io import Place, TableError, check_names, open_table, to_numbers
+from okapi.data.io import Place, TableError, check_names, open_table, present, reject_cells, to_numbers
 from okapi.messages import listed
 
 SOURCE = "WILDS distributes it, by wilds.stanford.edu/downloads and by its package."
@@ -62,28 +62,15 @@ def place_in(path: Path) -> Place:
     return lambda row, column: f"{path}: row {row + 1}, column {column!r}"
 
 
-def present(values: pd.Series, place: Place) -> pd.Series:
-    """Return a column as it is; an empty cell is refused."""
-    missing = (values.isna() | values.isin([""])).to_numpy(dtype=bool)
-    if missing.any():
-        raise TableError(f"{place(int(missing.argmax()), str(values.name))} is missing")
-    return values
-
-
 def whole_numbers(values: pd.Series, place: Place) -> NDArray[np.int64]:
-    """Return a column of whole numbers; anything else is refused."""
+    """Return a column of whole numbers; anything else is rejected."""
     numbers = to_numbers(present(values, place), place)
-    if (bad := numbers != np.rint(numbers)).any():
-        row = int(bad.argmax())
-        raise TableError(f"{place(row, str(values.name))} must be a whole number, got {values.iloc[row]}")
+    reject_cells(numbers != np.rint(numbers), values, place, " must be a whole number, got {}")
     return numbers.astype(np.int64)
 
 
 def renamed_splits(values: pd.Series, names: Mapping[str, str], place: Place) -> NDArray[np.str_]:
     """Return splits by our names; ``names`` has theirs and ours."""
     ours = values.map(dict(names))
-    if (unknown := ours.isna().to_numpy(dtype=bool)).any():
-        row = int(unknown.argmax())
-        cell = place(row, str(values.name))
-        raise TableError(f"{cell} must be one of {listed(names)}, got {str(values.iloc[row])!r}")
+    reject_cells(ours.isna().to_numpy(dtype=bool), values, place, f" must be one of {listed(names)}, got {{}}")
     return ours.to_numpy(dtype=np.str_)

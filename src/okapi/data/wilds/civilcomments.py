@@ -6,10 +6,10 @@ import torch
 
 from okapi.config import CivilCommentsSettings
 from okapi.data.dataset import Dataset
-from okapi.data.io import to_numbers
+from okapi.data.io import present, to_numbers
 from okapi.data.task import Task
 from okapi.data.text import Texts
-from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits
+from okapi.data.wilds import find_folders, place_in, read_columns, renamed_splits
 
 # Folders, columns, thresholds and groups: p-lambda/wilds, wilds/datasets/civilcomments_dataset.py and
 # wilds/datasets/unlabeled/civilcomments_unlabeled_dataset.py.

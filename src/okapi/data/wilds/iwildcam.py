@@ -9,10 +9,10 @@ from okapi.config import IWildCamSettings
 from okapi.data.augment import image_views
 from okapi.data.dataset import Dataset
 from okapi.data.images import ImageFiles, without_unreadable
-from okapi.data.io import Place, TableError
+from okapi.data.io import Place, TableError, present
 from okapi.data.sample_files import leads_out
 from okapi.data.task import Task
-from okapi.data.wilds import find_folders, place_in, present, read_columns, renamed_splits, whole_numbers
+from okapi.data.wilds import find_folders, place_in, read_columns, renamed_splits, whole_numbers
 
 # Folders, columns, splits and what labels of the unlabelled images mean: p-lambda/wilds,
 # wilds/datasets/iwildcam_dataset.py and wilds/datasets/unlabeled/iwildcam_unlabeled_dataset.py.

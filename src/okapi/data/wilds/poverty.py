@@ -16,10 +16,10 @@ from torch import Tensor
 from okapi.config import Fold, Pool, PovertySettings, Verify
 from okapi.data.dataset import Dataset
 from okapi.data.images import without_unreadable
-from okapi.data.io import Place, TableError, to_numbers, to_truth
+from okapi.data.io import Place, TableError, present, reject_cells, to_numbers, to_truth
 from okapi.data.sample_files import ArrayCache, ImageError, find_faults, key_of, missing_files, reject
 from okapi.data.task import Task
-from okapi.data.wilds import find_folders, place_in, present, read_columns
+from okapi.data.wilds import find_folders, place_in, read_columns
 from okapi.data.wilds.poverty_views import poverty_views
 from okapi.messages import listed
 
@@ -156,7 +156,10 @@ class SatelliteImages:
 
     def _look(self) -> dict[int, str]:
         """Look at the files as the settings say, build the cache if there is to be one, and return what is wrong."""
-        settings, missing = self.settings, missing_files(self.root, self._names())
+        settings = self.settings
+        if settings.verify == "nothing":
+            return {}
+        missing = missing_files(self.root, self._names())
         if missing and settings.unreadable == "error":
             return missing
         if settings.cache is None:
@@ -203,10 +206,8 @@ class SatelliteImages:
 def _countries(values: pd.Series, place: Place) -> NDArray[np.int64]:
     number: dict[Any, int] = {name: row for row, name in enumerate(DOMAINS)}
     numbers = present(values, place).map(number)
-    if (unknown := numbers.isna().to_numpy(dtype=bool)).any():
-        row = int(unknown.argmax())
-        cell = place(row, str(values.name))
-        raise TableError(f"{cell} must be one of {listed(DOMAINS, len(DOMAINS))}, got {values.iloc[row]!r}")
+    wrong = f" must be one of {listed(DOMAINS, len(DOMAINS))}, got {{}}"
+    reject_cells(numbers.isna().to_numpy(dtype=bool), values, place, wrong)
     return numbers.to_numpy(dtype=np.int64)
 
 
