@@ -127,7 +127,7 @@ REJECTED = [
     ({}, [("seed", "1"), ("seed.x", "1")], r"^--seed\.x must be a whole number"),
     ({"seed": -1}, [], r"c\.yaml: seed must be a whole number from 0 to 4,294,967,295, got -1"),
     ({}, [("seed", "x")], r"^--seed must be a whole number"),
-    ({}, [("data.difficulty", "-1")], r"^--data\.difficulty must be a number, 0 or more, got -1"),
+    ({}, [("data.difficulty", "-1")], r"^--data\.difficulty must be a number from 0 to 1,000,000, got -1"),
 ]
 
 

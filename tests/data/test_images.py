@@ -123,7 +123,7 @@ def test_squash_keeps_all_of_a_picture_and_crop_its_middle(tmp_path):
 
 def test_settings_are_checked():
     for words, wrong in {
-        "size must be at least 1, got 0": {"size": 0},
+        "size must be a whole number from 1 to 16,384, got 0": {"size": 0},
         "fit must be one of squash, crop, got 'pad'": {"fit": "pad"},
         "unreadable must be one of error, skip, got 'drop'": {"unreadable": "drop"},
     }.items():

@@ -89,7 +89,7 @@ def test_sites_differ_as_far_as_the_difficulty_says():
     alike, near, far = (spread(sites_dataset(SitesSettings(difficulty=each))) for each in (0, 0.5, 1.5))
     assert (alike < near).all()
     assert (near < far).all()
-    with pytest.raises(ValueError, match="difficulty must be a number, 0 or more, got -1"):
+    with pytest.raises(ValueError, match="difficulty must be a number from 0 to 1,000,000, got -1"):
         SitesSettings(difficulty=-1)
 
 

@@ -172,9 +172,9 @@ def test_settings_say_the_same_and_may_hand_over_the_labels():
     assert joined[139] == "unlabelled"  # what has no label cannot join
     assert (joined == "train").sum() == (split == "train").sum() + 24
     for words, wrong in {
-        r"unlabelled must be in \[0, 1\], got 1.5": {"unlabelled": 1.5},
+        r"unlabelled must be a number from 0 to 1, got 1.5": {"unlabelled": 1.5},
         "id_val and id_test must leave something to train on, got 0.5 and 0.5": {"id_val": 0.5, "id_test": 0.5},
-        "split_seed must be 0 or more, got -1": {"split_seed": -1},
+        "split_seed must be a whole number from 0 .*, got -1": {"split_seed": -1},
     }.items():
         with pytest.raises(ValueError, match=words):
             SplitSettings(**wrong)

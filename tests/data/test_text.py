@@ -50,5 +50,5 @@ def test_a_tokenizer_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch)
         Texts(["a"], TokenSettings(tokenizer="no/such"))
     with pytest.raises(ValueError, match=r"tokenizer '.*' has no token to pad with"):
         Texts(["a"], TokenSettings(tokenizer=save_tokenizer(tmp_path / "bare", pad=False)))
-    with pytest.raises(ValueError, match="tokens must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="tokens must be a whole number from 1 to 1,000,000,000, got 0"):
         TokenSettings(tokens=0)

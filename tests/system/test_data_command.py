@@ -290,6 +290,38 @@ def test_a_table_of_which_much_is_wrong_is_reported_to_its_end(tmp_path, capsys)
     assert "sex" not in told
 
 
+def test_whatever_is_wrong_with_labels_the_other_rows_are_reported(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=40), "name": [f"n{row}" for row in range(40)], "place": range(40)})
+    frame["domain"], frame["target"], frame["split"] = (
+        "a",
+        ["dog", "cat"] * 20,
+        ["train", "train", "id_val", "id_val"] * 10,
+    )
+    frame.loc[3, "name"] = "n2"  # twice
+    frame.loc[4, "split"] = "validation"
+    frame.loc[[5, 6], "place"] = 99  # a group in train and in id_val
+    frame.loc[7, "target"] = "zebra"  # in id_val only
+    frame.loc[8, "target"] = ""
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    content = (tmp_path / "t.csv").read_bytes().replace(b"n30", b"n\xf630")
+    (tmp_path / "t.csv").write_bytes(content)
+    data = {"name": "table", "features": "x", "id": "name", "split": "split", "group": "place"}
+    config = {"data": data | {"path": str(tmp_path / "t.csv")}, "model": {"name": "mlp"}, "algorithm": {"name": "erm"}}
+    config["training"] = {"steps": 1}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    assert run(tmp_path / "c.yaml") == 1
+    out = capsys.readouterr().out
+    assert "34 samples of 1 domains" in out
+    left = " ".join(row[0] for row in rows(out, "Left out: 6 rows"))
+    assert "row 4, column 'name': 'n2' was there before" in left
+    assert "row 5, column 'split' must be one of" in left
+    assert "group '99' is in more than one split" in left
+    assert "row 8, column 'target': class 'zebra' is in id_val" in left
+    assert "row 9, column 'target' is missing" in left
+    assert ["name", "other", "0", "holds neither numbers nor texts in UTF-8"] in rows(out, "Columns to look at")
+
+
 @pytest.mark.parametrize("suffix", [".tsv", ".tsv.gz", ".parquet", ".feather", ".xlsx"])
 def test_every_format_of_a_table_is_told_alike(tmp_path, capsys, suffix):
     frame = messy(tmp_path).assign(age=1.5, site="a", sick="0")

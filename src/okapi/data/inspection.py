@@ -57,7 +57,8 @@ def inspect_columns(file: TableFile, labels: Sequence[str]) -> pd.DataFrame:
     """
     kinds = file.kinds(file.columns)
     single = [name for name, kind in kinds.items() if kind not in ("matrix", "other")]
-    found = []
+    wrong = "holds neither numbers nor texts in UTF-8"
+    found: list[tuple[str, str, int, str]] = [(name, kind, 0, wrong) for name, kind in kinds.items() if kind == "other"]
     for start in range(0, len(single), _COLUMNS):
         frame = file.labels(single[start : start + _COLUMNS])
         for name in frame.columns:

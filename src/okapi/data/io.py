@@ -263,7 +263,11 @@ class _CsvFile(TableFile):
         try:
             frame: pd.DataFrame = self._parse(names, pa.string()).to_pandas()
         except TableError as error:
-            raise TableError(self._not_utf8(names)) from error if "UTF8" in str(error) else None
+            if "UTF8" not in str(error):
+                raise
+            if self.strict:
+                raise TableError(self._not_utf8(names)) from error
+            frame = self._parse(names, pa.binary()).to_pandas().map(lambda cell: cell.decode(errors="replace"))
         return frame.apply(_integers_if_plain)
 
     def kinds(self, names: Iterable[str]) -> dict[str, Kind]:

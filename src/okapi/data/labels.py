@@ -169,12 +169,16 @@ class Labels:
         """Reject a group that the column of splits tears apart; unlabelled samples do not count."""
         if not (names := list(names_of(self.settings.group))):
             return
-        labelled = self.frame[names].assign(split=split, row=range(len(split)))[split != "unlabelled"]
-        torn = labelled.groupby(names)["split"].transform("nunique").to_numpy() > 1
-        if torn.any():
-            row = int(labelled["row"].iloc[int(torn.argmax())])
+        labelled = split != "unlabelled"
+        count = self.frame[names].assign(split=split)[labelled].groupby(names)["split"].transform("nunique")
+        torn = np.zeros(len(split), dtype=bool)
+        torn[labelled] = count.to_numpy() > 1
+
+        def wrong(row: int) -> str:
             values = ", ".join(str(self.frame[name].iloc[row]) for name in names)
-            raise TableError(f"{self.place(row, names[0])}: group '{values}' is in more than one split")
+            return f": group '{values}' is in more than one split"
+
+        self._reject(torn, names[0], wrong)
 
     def _target(self, split: Splits, labelled: NDArray[np.bool_]) -> tuple[NDArray[Any], tuple[str, ...]]:
         if self.settings.task == "classification":

@@ -58,8 +58,9 @@ def unchecked_dataset(settings: Any) -> tuple[Dataset, list[str]]:
         warnings.simplefilter("ignore", SeenDomainWarning)  # an inspection says it too
         if not isinstance(settings, TableSettings | ArraysSettings):
             return build_dataset(settings), []
-        reader: Any = table_reader(settings) if isinstance(settings, TableSettings) else arrays_reader(settings)
-        reader.strict = reader.file.strict = False
+        reader: Any = (
+            table_reader(settings, strict=False) if isinstance(settings, TableSettings) else arrays_reader(settings)
+        )
         left_out: list[str] = []
         while True:
             try:

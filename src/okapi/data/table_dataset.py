@@ -37,9 +37,13 @@ def table_dataset(settings: TableSettings) -> Dataset:
     return table_reader(settings).dataset()
 
 
-def table_reader(settings: TableSettings) -> "TableReader":
-    """Return what makes the data set of a table, which is opened and whose labels are read."""
+def table_reader(settings: TableSettings, strict: bool = True) -> "TableReader":
+    """Return what makes the data set of a table, which is opened and whose labels are read.
+
+    Where it is not strict, features may be missing and are only compared with each other.
+    """
     file = open_table(settings.path, settings.separator)
+    file.strict = strict
     read = [name for name in (settings.image, settings.text) if name is not None]
     wanted = [*label_columns(settings), *read]
     check_names(file.path, file.columns, wanted)
@@ -56,8 +60,6 @@ class TableReader:
         Of the rows.
     settings : ColumnSettings
     """
-
-    strict = True  # else features may be missing, and are only compared with each other
 
     def __init__(self, file: TableFile, labels: Labels, settings: ColumnSettings) -> None:
         self.file, self.labels, self.settings = file, labels, settings
@@ -86,7 +88,7 @@ class TableReader:
         settings, views = self.settings, noise_views(self.settings.train_noise, self.settings.strong_noise)
         self.cells = self.cells or read_cells(self.file, feature_kinds(self.file, settings))
         labels, cells = self.labels, self.cells.take(self.labels.rows)
-        if not self.strict:
+        if not self.file.strict:
             codes = [pd.factorize(texts)[0] for texts in cells.texts.values()]
             features = torch.from_numpy(np.column_stack([cells.numbers, *codes]).astype(np.float32))
             return labels.dataset(lambda split: (features, {}), views)

@@ -88,7 +88,7 @@ def test_wrong_metadata_is_named_by_row(root):
 
     refused(r" must be one of 'train', .*, got 'extra'", "split", 3, "extra")
     refused(r" must be 0 or more, got -1", "y", 4, -1)
-    refused(r" must be a whole number, got 1.5", "y", 4, 1.5)
+    refused(r" must be a whole number, got '1.5'", "y", 4, 1.5)
     refused(r": 'dog' is not a finite number", "y", 4, "dog")
     refused(r" is missing", "location_remapped", 6, None)
     refused(r": '00.jpg' was there before", "filename", 9, "00.jpg")
