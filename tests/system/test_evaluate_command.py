@@ -37,7 +37,7 @@ def arrays(folder: Path, **changes: Any) -> Path:
     }
     np.savez(folder / "data.npz", **{**parts, **changes})
     content = {
-        "data": {"name": "arrays", "path": str(folder / "data.npz"), "ids": "name"},
+        "data": {"name": "arrays", "path": str(folder / "data.npz"), "id": "name"},
         "model": {"name": "mlp", "hidden": [8], "out_features": 4},
         "algorithm": {"name": "erm"},
         "training": {"steps": 20, "validate_every": 5, "checkpoint_every": 10, "learning_rate": 0.02},

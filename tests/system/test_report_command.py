@@ -45,7 +45,7 @@ def write_config(folder: Path, **changes: Any) -> Path:
         name=np.char.add(f"{SCRIPT} ", np.arange(rows).astype(str)),
     )
     content = {
-        "data": {"name": "arrays", "path": str(folder / "data.npz"), "ids": "name"},
+        "data": {"name": "arrays", "path": str(folder / "data.npz"), "id": "name"},
         "model": {"name": "mlp", "hidden": [8], "out_features": 4},
         "algorithm": {
             "name": "okapi_plus",

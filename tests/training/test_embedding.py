@@ -47,7 +47,7 @@ def config_of(data: dict[str, Any], **sections: Any) -> Config:
 
 @pytest.fixture
 def config(arrays: Path) -> Config:
-    return config_of({"name": "arrays", "path": str(arrays), "ids": "name"})
+    return config_of({"name": "arrays", "path": str(arrays), "id": "name"})
 
 
 def dataset_of(data: dict[str, Any]) -> Dataset:
