@@ -78,7 +78,7 @@ class EncodingsFile:
         inputs, domain, target, lines = COLUMN, "domain", "target", []
         if suffix == ".npz":
             inputs, domain, target = "x", "domains" if sets else "domain", "y"
-            lines = [f"To train:  data: {{name: arrays, path: {path}, ids: id, task: {data.task.kind}}}"]
+            lines = [f"To train:  data: {{name: arrays, path: {path}, id: id, task: {data.task.kind}}}"]
         elif suffix == ".parquet":
             domains = f"[{', '.join(data.domain_names)}]" if sets else domain
             targets = target if single else f"[{', '.join(self._targets())}]"
