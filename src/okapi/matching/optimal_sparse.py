@@ -158,7 +158,7 @@ def _solve(graph: csr_array, unmatched: float) -> Array:
     """Return the key of every seat, -1 for none, by which the costs are least."""
     n, m = graph.shape
     row = np.repeat(np.arange(n), np.diff(graph.indptr))
-    lift = max(1.0, abs(unmatched)) - min(graph.data.min(), unmatched)  # no weight may be zero
+    lift = (np.abs(graph.data).max() or 1.0) - graph.data.min()  # no weight may be zero
     weights = np.append(graph.data, np.full(n, unmatched)) + lift
     places = np.append(row, np.arange(n)), np.append(graph.indices, m + np.arange(n))
     key = min_weight_full_bipartite_matching(coo_array((weights, places), shape=(n, m + n)).tocsr())[1]
