@@ -67,6 +67,29 @@ def test_latex_has_groups_and_escapes():
     assert latex("a_b → 50%") == r"a\_b $\rightarrow$ 50\%"
 
 
+def test_latex_shows_every_name_as_it_is():
+    name = r"50%_of #1 & {$x^2$} ~ a\b <c> | *d*"
+    assert unescaped(latex(name)) == name
+    text = make_table(notes=[name]).to_latex()
+    assert text.count(r"\begin{") == text.count(r"\end{") == 2
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+
+
+def unescaped(text: str) -> str:
+    """Return what a reader of the LaTeX sees."""
+    words = {
+        r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<",
+        r"\textgreater{}": ">", r"\textbar{}": "|", **{f"\\{character}": character for character in "&%$#_{}"},
+    }  # fmt: skip
+    seen = ""
+    while text:
+        known = next((word for word in words if text.startswith(word)), None)
+        assert known or text[0] not in "\\{}$&#^_%~", f"{text[0]} means something to LaTeX"
+        seen += words[known] if known else text[0]
+        text = text[len(known or " ") :]
+    return seen
+
+
 def test_html_is_escaped_and_marks_are_classes():
     found: list[tuple[str, dict]] = []
 

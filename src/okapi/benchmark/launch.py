@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from multiprocessing import forkserver
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import joblib
 
@@ -102,38 +102,14 @@ def run_benchmark(
     return results
 
 
-class Started(Protocol):
-    """A run that was started."""
-
-    def poll(self) -> int | None:
-        """Return its exit code, None while it runs; negative: the signal that killed it."""
-
-    def stop(self) -> None:
-        """Ask it to write a checkpoint and end."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-
-class Engine(Protocol):
-    """What starts runs."""
-
-    slots: int
-    """How many runs there may be at a time."""
-
-    def start(self, job: Job, slot: int) -> Started:
-        """Start a job in a slot that is free."""
-
-
-def launcher(grid: Grid, out: Path, workers: int | None, slurm: SlurmSettings | None) -> tuple[Engine, Grid]:
+def launcher(grid: Grid, out: Path, workers: int | None, slurm: SlurmSettings | None) -> "tuple[Engine, Grid]":
     """Return what starts runs, and the grid as it is written down, with the number of threads of each run.
 
     They share the cores of the machine. As results depend on the number of threads, it stays what it was when the
     benchmark was first launched, however many workers there are later.
     """
     if slurm:
-        engine = Slurm(out / "logs" / "slurm", slurm)
-        return engine, save_grid(replace(grid, threads=slurm.cpus), out)
+        return Slurm(out / "logs" / "slurm", slurm), save_grid(replace(grid, threads=slurm.cpus), out)
     if workers == 0:
         import torch
 
@@ -149,7 +125,7 @@ class ThisProcess:
 
     slots = 1
 
-    def start(self, job: Job, slot: int) -> Started:
+    def start(self, job: Job, slot: int) -> "_Ended":
         """Perform a job."""
         with job.log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
             return _Ended(perform(job))
@@ -186,7 +162,7 @@ class Pool:
         forkserver.ensure_running()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def start(self, job: Job, slot: int) -> Started:
+    def start(self, job: Job, slot: int) -> "_Process":
         """Start a process."""
         return _Process(job, self._gpus[slot % len(self._gpus)] if self._gpus else None)
 
@@ -242,7 +218,7 @@ class Slurm:
         }
         self._executor.update_parameters(**{name: value for name, value in wanted.items() if value is not None})
 
-    def start(self, job: Job, slot: int) -> Started:
+    def start(self, job: Job, slot: int) -> "_Submitted":
         """Submit a job; or watch the one that an earlier benchmark, which was killed, has submitted."""
         note = job.log.with_suffix(".submitted")
         if note.exists():
@@ -291,6 +267,13 @@ class _Resumable:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
+
+
+Engine: TypeAlias = ThisProcess | Pool | Slurm
+"""What starts runs: ``slots`` of them at a time."""
+Started: TypeAlias = _Ended | _Process | _Submitted
+"""A run that was started: ``poll`` gives its exit code, None while it runs, negative for the signal that killed it;
+``stop`` asks it to write a checkpoint and end; ``kill`` ends it at once."""
 
 
 class _Running(NamedTuple):
@@ -368,8 +351,8 @@ class _Benchmark:
                 continue
             self._left.remove(cell)
             if needed is not None and read_run(self._grid, needed, self._out).state != "finished":
-                its_log = log_file(self._out, needed)
-                self._fail(cell, f"it starts from the model of {needed}, which is not finished; see {its_log}")
+                see = f"see {log_file(self._out, needed)}"
+                self._fail(cell, f"it starts from the model of {needed}, which is not finished; {see}")
                 continue
             taken = {running.slot for running in self._running.values()}
             slot = next(number for number in range(len(taken) + 1) if number not in taken)
@@ -439,7 +422,7 @@ def _gpus(grid: Grid) -> list[str]:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Take a closed terminal and a polite kill as Ctrl-C."""
+    """Take a closed terminal, and a request to end, as Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

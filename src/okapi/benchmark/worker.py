@@ -13,7 +13,6 @@ from pathlib import Path
 
 from okapi.benchmark.energy import Tracking, measured
 from okapi.config import Config
-from okapi.data.splits import TESTS
 from okapi.runs import Run
 
 PRELOAD = ["okapi.training.trainer", "okapi.training.evaluating"]
@@ -136,6 +135,8 @@ def _train_by_command(job: Job) -> None:
 
 def _sealed(run: Run) -> list[str]:
     """Return the test splits that a finished run has, and that its selected weights are not evaluated on yet."""
+    from okapi.data.splits import TESTS  # imports torch
+
     results = run.results()
     evaluated = {record.split for record in results.evaluations_of_selected()}
     return [

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from okapi.benchmark import SlurmSettings, make_grid, run_benchmark
 from okapi.benchmark.grid import parse_names, parse_seeds
-from okapi.report.benchmark import print_results
 
 
 def benchmark(
@@ -62,6 +61,8 @@ def benchmark(
         test=test,
         country=country,
     )
+    from okapi.report.benchmark import print_results  # imports torch: a wrong config is answered without
+
     print_results(results, split, metric)
     return 1 if results.failed else 0
 

@@ -130,8 +130,6 @@ class Results:
         By test split.
     evaluations : list of Evaluation
         In the order in which they were made.
-    benchmarked : list of str, optional
-        The splits that a benchmark had to evaluate: when it is there, all of them are.
     """
 
     format: Literal[2] = FORMAT
@@ -147,7 +145,6 @@ class Results:
     notes: list[str] = field(default_factory=list)
     opened: dict[str, Opened] = field(default_factory=dict)
     evaluations: list[Evaluation] = field(default_factory=list)
-    benchmarked: list[str] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as the file has them."""
