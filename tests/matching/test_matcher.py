@@ -435,7 +435,9 @@ def test_categories_of_a_frame_become_levels():
 
 
 def test_effect_needs_to_know_who_is_treated(two_sites):
-    with pytest.raises(ValueError, match=r"treated must be given to fit, .* which of the groups \['a', 'b'\] is it"):
+    with pytest.raises(
+        ValueError, match=r"treated must be given to fit, for effect: which of the groups \['a', 'b'\] is it"
+    ):
         CaliperMatcher().fit(*two_sites).effect(np.zeros(100))
 
 

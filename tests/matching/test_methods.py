@@ -190,7 +190,7 @@ def test_bad_treatments_and_outcomes_are_named(study):
     with pytest.raises(ValueError, match="rosenbaum_bounds needs pairs"):
         matcher.rosenbaum_bounds(y)
     groups = CaliperMatcher().fit(frame[["age", "dose"]], np.where(treated, "a", "b"))
-    with pytest.raises(ValueError, match="table_one needs a treatment"):
+    with pytest.raises(ValueError, match="treated must be given to fit, for table_one"):
         groups.table_one()
     with pytest.raises(ValueError, match="method='cem' needs a treatment"):
         CaliperMatcher(method="cem").fit(frame, np.where(treated, "a", "b"))
