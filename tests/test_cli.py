@@ -1,6 +1,8 @@
 """The command line of every command: its help, its example, and the parameters that its options set."""
 
+import errno
 import inspect
+import io
 import json
 import os
 import re
@@ -8,10 +10,12 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from okapi.cli import COMMANDS, main, parse
+from okapi.console import print_notes, stdout
 
 
 def printed_help(command: str, capsys) -> str:
@@ -26,7 +30,7 @@ def test_every_example_of_the_help_parses(command, capsys):
     text = printed_help(command, capsys)
     examples = text.partition("example:\n")[2].partition("\n\n")[0].replace("\\\n", " ")
     lines = [re.split(r" {3,}", line.strip())[0] for line in re.sub(r" {3,}--", " --", examples).splitlines()]
-    calls = [shlex.split(line) for line in lines if line.startswith("okapi ")]
+    calls = [shlex.split(line.partition(" | ")[0]) for line in lines if line.startswith("okapi ")]
     assert command in {call[1] for call in calls}
     for call in calls:
         parser, options = parse(call[1:])
@@ -50,6 +54,8 @@ HEAVY = {"torch", "numpy", "pandas", "sklearn", "scipy", "matplotlib", "transfor
             "training.stepz is no key of the config; did you mean training.steps?",
         ),
         (["benchmark", "wrong.yaml", "--out", "run"], 2, "wrong.yaml: training.stepz is no key"),
+        (["benchmark", ".", "--out", "run"], 2, "wrong.yaml: training.stepz is no key"),
+        (["benchmark", ".", "--methods", "wrogn"], 2, "method 'wrogn' has no config: . has 'wrong'"),
         (["embed", "wrong.yaml", "--out", "run"], 2, "wrong.yaml: training.stepz is no key"),
         (["diagnose", "wrong.yaml"], 2, "wrong.yaml: training.stepz is no key"),
         (["data", "configs/sites/erm.yaml", "--data.sedd", "3"], 2, "--data.sedd is no key"),
@@ -121,6 +127,7 @@ REQUIRED = {
     "tune": "t.csv --domain site",
     "diagnose": "t.csv",
     "embed": "c.yaml --out e.npz",
+    "predict": "run photos --out p.csv",
     "evaluate": "run",
     "benchmark": "c.yaml",
     "report": "run",
@@ -153,7 +160,13 @@ def test_tables_are_json_where_that_is_asked_for(table, capsys):
 def test_every_command_that_prints_tables_has_json():
     named = {command: parse([command, *REQUIRED.get(command, "").split()])[1] for command in COMMANDS}
     assert all("debug" in options for options in named.values())
-    assert {name for name, options in named.items() if "json" not in options} == {"train", "config", "embed", "report"}
+    assert {name for name, options in named.items() if "json" not in options} == {
+        "train",
+        "config",
+        "embed",
+        "predict",
+        "report",
+    }
 
 
 def test_an_unexpected_error_is_a_sentence_and_with_debug_a_traceback(table, monkeypatch, capsys):
@@ -167,6 +180,33 @@ def test_an_unexpected_error_is_a_sentence_and_with_debug_a_traceback(table, mon
     assert said.err == "okapi: unexpected ZeroDivisionError: division by zero. --debug shows where it is raised\n"
     with pytest.raises(ZeroDivisionError):
         main(["match", str(table), "--domain", "site", "--debug"])
+
+
+def test_a_full_disk_is_a_failure_and_no_wrong_usage(table, monkeypatch, capsys):
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("okapi.files.sync", full)
+    out = table.with_name("out.html")
+    assert main(["match", str(table), "--domain", "site", "--report", str(out)]) == 1
+    assert capsys.readouterr().err.endswith(f"okapi: [Errno 28] No space left on device: '{out}'\n")
+    assert list(table.parent.iterdir()) == [table]
+
+
+@pytest.mark.parametrize("variable", [{}, {"NO_COLOR": "1"}])
+def test_no_color_switches_colours_off_in_a_terminal(variable, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"TERM": "xterm-256color"} | variable).items():
+        monkeypatch.setenv(name, value)
+    print_notes(stdout(), ["look at the overlap"])
+    assert "look at the overlap" in terminal.getvalue()
+    assert ("\x1b[1;33m" in terminal.getvalue()) is not bool(variable)
 
 
 def test_a_reader_that_leaves_is_no_error(table):

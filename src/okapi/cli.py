@@ -4,6 +4,7 @@ An option has the name of the parameter that it sets: ``okapi match t.csv --k 5`
 """
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -27,6 +28,7 @@ from okapi.command_parser import (
 from okapi.messages import as_options, did_you_mean
 
 FAILED, INTERRUPTED = 1, 130
+_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO}  # no other words would have helped: the disk is full, or broken
 DESCRIPTION = "Match samples across domains, and train models that hold up on sites nobody labelled."
 TABLES = ".csv, .tsv, .gz of them, .parquet, .feather, .xlsx or .npz"
 
@@ -77,7 +79,12 @@ def _check_configs(options: dict[str, Any]) -> None:
     """Read the configs among the arguments: a typo is answered before anything that takes long is imported."""
     if "overrides" not in options or (options.get("config") and options.get("data")):  # DATA completes CONFIG
         return
-    named = [options.get("config"), options.get("source"), options.get("data"), *options.get("configs", ())]
+    if "configs" in options:
+        from okapi.config.methods import find_methods, parse_names, read_method
+
+        for name, path in find_methods(options["configs"], parse_names(options["methods"] or "")).items():
+            read_method(name, path, options["overrides"])
+    named = [options.get("config"), options.get("source"), options.get("data")]
     if configs := [path for path in named if path is not None and path.suffix.lower() in (".yaml", ".yml")]:
         from okapi.config import read_config
 
@@ -90,7 +97,8 @@ def _complain(error: Exception, parser: Parser, options: dict[str, Any]) -> int:
     from okapi.training.errors import RunError
 
     if isinstance(error, ValueError | OSError):
-        text, code = as_options(str(error), parser.named(options)), USAGE
+        failed = isinstance(error, OSError) and error.errno in _MACHINE
+        text, code = as_options(str(error), parser.named(options)), FAILED if failed else USAGE
     elif isinstance(error, RunError):
         text, code = str(error), error.code
     elif isinstance(error, MemoryError):

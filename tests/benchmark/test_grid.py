@@ -6,9 +6,10 @@ import pytest
 from tests.benchmark.small import DOMAINS
 
 from okapi.benchmark import Cell, make_grid
-from okapi.benchmark.grid import find_methods, folder_name, parse_names, parse_seeds, read_grid, save_grid
+from okapi.benchmark.grid import folder_name, parse_seeds, read_grid, save_grid
 from okapi.commands.benchmark import default_out
 from okapi.config import ERMSettings, FixMatchSettings, OkapiPlusSettings
+from okapi.config.methods import find_methods, parse_names
 
 
 def test_every_method_meets_every_target_and_seed_and_its_config_says_so(configs, tmp_path):

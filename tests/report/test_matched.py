@@ -57,7 +57,7 @@ def test_matches_are_those_of_the_matcher_with_the_run_s_calipers():
     found = match_encoded(encoded)
     assert isinstance(found, Matched)
     pool = np.isin(encoded.split, ["train", "unlabelled"])
-    matcher = CaliperMatcher(k=2, fixed_caliper=0.9, std_caliper=0.5, temperature=1.5)
+    matcher = CaliperMatcher(k=2, fixed_caliper=0.9, std_caliper=0.5, temperature=1.5, distance="euclidean")
     expected = matcher.fit(encoded.encodings[pool], encoded.split[pool]).match()
     assert len(expected) > 20
     assert torch.equal(found.matches.query, expected.query)
@@ -204,7 +204,7 @@ def test_a_picture_that_cannot_be_read_is_a_placeholder(monkeypatch):
 
         return read
 
-    monkeypatch.setattr("okapi.report.run_matches.picture_reader", broken)
+    monkeypatch.setattr("okapi.report.run_matches.image_reader", broken)
     page = page_of(make_encoded(make_dataset(inputs=torch.rand(ROWS, 3, 8, 8))))
     assert "data:image/svg+xml" in page
 

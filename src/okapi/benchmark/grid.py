@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from okapi import __version__
-from okapi.config import ALGORITHM_SETTINGS, Config, ConfigError, differences, find_config, make_config, read_config
+from okapi.config import Config, ConfigError, differences, make_config
+from okapi.config.methods import find_methods, find_start, read_method
 from okapi.files import write_json
 from okapi.messages import listed
 
@@ -21,8 +22,6 @@ ALL = "all"
 
 KEYS: dict[Axis, str] = {"target": "held_out", "fold": "fold"}
 """The key of the section data that each axis sets."""
-
-USUAL = ("erm", "fixmatch", "okapi", "okapi_plus")
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ def make_grid(
         raise ValueError("targets and folds cannot both be given: a data set has one or the other")
     files = find_methods(configs, methods)
     start = find_start(configs, start_from) if start_from else {}
-    chosen = {name: _read(name, path, overrides) for name, path in files.items()}
+    chosen = {name: read_method(name, path, overrides) for name, path in files.items()}
     axis: Axis | None = "target" if targets else "fold" if folds else None
     groups = tuple(targets or folds or (ALL,))
     if targets:
@@ -184,50 +183,8 @@ def make_grid(
         groups=groups,
         reference=reference,
         sources={name: str(path) for name, path in [*files.items(), *start.items()]},
-        start={name: _read(name, path, overrides) for name, path in start.items()},
+        start={name: read_method(name, path, overrides) for name, path in start.items()},
     )
-
-
-def _read(method: str, path: Path, overrides: Sequence[tuple[str, str]]) -> Config:
-    """Return the config of a method; where the file is that of another, with the method's algorithm."""
-    return read_config(path, overrides if path.stem == method else [*overrides, ("algorithm.name", method)])
-
-
-BASE = "base"
-"""The config that the others of a folder include; it is no method of its own."""
-
-
-def find_methods(configs: Sequence[Path], methods: Sequence[str] = ()) -> dict[str, Path]:
-    """Return the YAML file of each method; parameters as of ``make_grid``."""
-    configs = [find_config(path) for path in configs]
-    if len(configs) == 1 and configs[0].is_dir():
-        there = {path.stem: path for path in sorted(configs[0].glob("*.yaml")) if path.stem != BASE}
-        methods = methods or [name for name in USUAL if name in there] or list(there)
-        where = f"{configs[0]} has {listed(list(there)) if there else 'no YAML file'}"
-    else:
-        if missing := [path for path in configs if not path.is_file()]:
-            raise ValueError(f"{missing[0]} does not exist; give a folder of YAML files, or YAML files")
-        there = {path.stem: path for path in configs}
-        if len(there) < len(configs):
-            raise ValueError(
-                f"files must differ in their names, by which methods are called, got {listed(map(str, configs))}"
-            )
-        methods = methods or list(there)
-        where = f"the files given are {listed(list(there))}"
-        if len(configs) == 1:
-            there |= {name: configs[0] for name in ALGORITHM_SETTINGS if name not in there}
-            where = f"it must be one of the algorithms {listed(list(ALGORITHM_SETTINGS))}, or of the file {configs[0]}"
-    if not methods or (unknown := [name for name in methods if name not in there]):
-        raise ValueError(f"method {unknown[0]!r} has no config: {where}" if methods else where)
-    return {name: there[name] for name in methods}
-
-
-def find_start(configs: Sequence[Path], name: str) -> dict[str, Path]:
-    """Return the YAML file of the method that runs start from."""
-    try:
-        return find_methods(configs, [name])
-    except ValueError as error:
-        raise ValueError(f"start_from must be a method: {error}") from None
 
 
 def find_targets(config: Config) -> tuple[str, ...]:
@@ -257,21 +214,6 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if not numbers or min(numbers) < 0 or ("," not in text and numbers[0] < 1):
         raise ValueError(f"must be how many seeds, such as 5, or which, such as 0,3,7; got {text!r}")
     return tuple(numbers) if "," in text else tuple(range(numbers[0]))
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names that a text says, apart by commas; A-E is A, B, C, D, E.
-
-    Examples
-    --------
-    >>> parse_names("A-C"), parse_names("art,sketch")
-    (('A', 'B', 'C'), ('art', 'sketch'))
-    """
-    if letters := re.fullmatch(r"([A-Za-z])-([A-Za-z])", text.strip()):
-        first, last = map(ord, letters.groups())
-        if first <= last:
-            return tuple(map(chr, range(first, last + 1)))
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def folder_name(name: str) -> str:

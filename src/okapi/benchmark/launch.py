@@ -62,7 +62,7 @@ def run_benchmark(
     """Make all runs of a grid that are not finished yet; return the results of all that the folder holds.
 
     Called again after a kill, it resumes: finished runs stay as they are, begun ones are resumed, failed ones are
-    tried again. A run that fails, or is killed, does not keep the others from going on.
+    tried again. A run that fails, or is killed, does not stop the others.
 
     Parameters
     ----------

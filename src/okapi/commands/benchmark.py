@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from okapi.benchmark import SlurmSettings, make_grid, run_benchmark
-from okapi.benchmark.grid import parse_names, parse_seeds
+from okapi.benchmark.grid import parse_seeds
+from okapi.config.methods import parse_names
 
 
 def benchmark(

@@ -11,9 +11,9 @@ UPSCALE = 8  # pixels of a file for a pixel of the data
 
 
 class Look(NamedTuple):
-    """How a site takes pictures: ``light + contrast * picture``, on a background that brightens to the right.
+    """How a site takes images: ``light + contrast * image``, on a background that brightens to the right.
 
-    Exposure differs from picture to picture too, so that what one site takes may look like what another does.
+    Exposure differs from image to image too, so that what one site takes may look like what another does.
     """
 
     contrast: float
@@ -35,7 +35,7 @@ NOISE = 0.08  # of every pixel
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Pictures of digits from several sites.
+    """Images of digits from several sites.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Sites:
         return len(self.label)
 
     def write_images(self, folder: Path) -> list[Path]:
-        """Write each picture as a PNG file, enlarged, and return the files; the folder is made if need be."""
+        """Write each image as a PNG file, enlarged, and return the files; the folder is made if need be."""
         from PIL import Image
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Sites:
 
 
 def load_four_sites(seed: int = 0) -> Sites:
-    """Make the data set from the 1,797 digits that scikit-learn brings; the same seed gives the same pictures.
+    """Make the data set from the 1,797 digits that scikit-learn brings; the same seed gives the same images.
 
     Every digit is photographed at one site only, so that no pair of samples shows the same stroke of the pen.
 

@@ -13,7 +13,7 @@ class Stream:
     """An endless sequence of rows, shuffled anew in every pass and cut into batches; each row comes once in every pass.
 
     The order of a pass is a function of the seed and its number. A batch larger than the pool holds each row once and
-    goes on with the next pass, so that rows come again in it.
+    continues with the next pass, so that rows come again in it.
 
     Parameters
     ----------

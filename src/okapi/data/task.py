@@ -36,7 +36,7 @@ class Task:
             raise ValueError(f"outputs must be at least {least} for {self.kind}, got {self.outputs}")
 
     def check_target(self, target: Tensor, rows: Tensor | None = None) -> None:
-        """Refuse targets (n,) or (n, outputs) that are out of range or missing, naming the first bad row.
+        """Reject targets (n,) or (n, outputs) that are out of range or missing, naming the first bad row.
 
         ``rows`` are the numbers by which rows are called; by default their positions.
         """

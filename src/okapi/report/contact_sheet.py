@@ -59,7 +59,7 @@ def contact_sheet(inspection: Inspection, title: str, seed: int = 0) -> bytes:
 
 def pair_sheet(inspection: Inspection, pairs: pd.DataFrame, title: str) -> bytes:
     """Return the first pairs of duplicates, three in a row, each with its ids and splits: a PNG file."""
-    read, cells = picture_reader(inspection.dataset), []
+    read, cells = image_reader(inspection.dataset), []
     for pair in pairs.head(MOST_PAIRS).to_dict("records"):
         rows = [int(pair["row"]), int(pair["other"])]
         of = [f"{inspection.split[row]}: …{inspection.dataset.ids[row][-20:]}" for row in rows]
@@ -82,12 +82,12 @@ def _classes(inspection: Inspection) -> tuple[list[str], list[NDArray[np.bool_]]
 def _by_class(
     inspection: Inspection, domain: str, classes: Sequence[NDArray[np.bool_]], rng: np.random.Generator
 ) -> list[_Cell]:
-    read, here = picture_reader(inspection.dataset), _readable(inspection, domain)
+    read, here = image_reader(inspection.dataset), _readable(inspection, domain)
     return [_Cell([read(row) for row in _draw(here & members, 4, rng)]) for members in classes]
 
 
 def _by_target(inspection: Inspection, domain: str, rng: np.random.Generator) -> list[_Cell]:
-    read, here = picture_reader(inspection.dataset), _readable(inspection, domain)
+    read, here = image_reader(inspection.dataset), _readable(inspection, domain)
     target = inspection.dataset.target.numpy().reshape(len(inspection.dataset), -1)[:, 0]
     known = here & np.isfinite(target)
     rows = sorted(_draw(known if known.any() else here, MOST_SAMPLES, rng), key=lambda row: float(target[row]))
@@ -151,8 +151,8 @@ def _paste(paper: Image.Image, image: Image.Image, left: int, top: int) -> None:
     paper.paste(small, (left + (side - small.width) // 2, top + (side - small.height) // 2))
 
 
-def picture_reader(dataset: Dataset) -> Callable[[int], Image.Image]:
-    """Return what shows a row as an RGB picture, turned as its EXIF data says."""
+def image_reader(dataset: Dataset) -> Callable[[int], Image.Image]:
+    """Return what shows a row as an RGB image, turned as its EXIF data says."""
     inputs: Any = dataset.inputs
     if isinstance(inputs, Images):
         return lambda row: _of_file(inputs, row)
@@ -163,8 +163,8 @@ def picture_reader(dataset: Dataset) -> Callable[[int], Image.Image]:
     return lambda row: _of_bands(inputs[row].numpy())
 
 
-def _of_file(pictures: Images, row: int) -> Image.Image:
-    with pictures.opened(row) as image:
+def _of_file(images: Images, row: int) -> Image.Image:
+    with images.opened(row) as image:
         return eight_bit(ImageOps.exif_transpose(image))
 
 

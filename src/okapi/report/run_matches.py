@@ -18,7 +18,7 @@ from okapi.data.duplicates import is_images
 from okapi.data.text import Texts
 from okapi.matching import Balance, Matches, MatchPrecision
 from okapi.numbers import count, fixed, plain, share
-from okapi.report.contact_sheet import picture_reader
+from okapi.report.contact_sheet import image_reader
 from okapi.report.gallery import Query, Sample, cut, data_uri, gallery_html, placeholder, within_size
 from okapi.report.matching_plots import love_plot, propensity_histograms
 from okapi.report.page import Drawing, Section, figures_html
@@ -91,7 +91,7 @@ class Encoded:
 
     @cached_property
     def _picture(self) -> Callable[[int], Image] | None:
-        return picture_reader(self.dataset) if is_images(self.dataset) else None
+        return image_reader(self.dataset) if is_images(self.dataset) else None
 
     def _image(self, row: int) -> str | None:
         if self._picture is None:

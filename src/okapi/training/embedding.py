@@ -1,4 +1,4 @@
-"""Encodings of a data set by a trained or pretrained encoder; a run that was killed goes on."""
+"""Encodings of a data set by a trained or pretrained encoder; one that was killed is resumed."""
 
 import hashlib
 import json
@@ -101,8 +101,8 @@ def embed(
 ) -> Embedded:
     """Write the encodings of a data set with ids, domains, splits and targets.
 
-    Encodings are kept in a folder beside ``out`` until all are there. A command that was killed, started again, goes on
-    with those it finds, and the file is the same, to the byte, as if it had never stopped.
+    Encodings are kept in a folder beside ``out`` until all are there. A command that was killed, started again, resumes
+    from those it finds, and the file is the same, to the byte, as if it had never stopped.
 
     Parameters
     ----------
@@ -149,10 +149,10 @@ def embed(
             with replacing(out) as temporary:
                 file.write(temporary, partial.encodings, out.suffix.lower())
         except KeyboardInterrupt:
-            say(f"The same command goes on with what is in {folder}")
+            say(f"The same command resumes from what is in {folder}")
             raise
         except OSError as error:
-            raise RunError(f"{error}; what is in {folder} is good. That mended, the same command goes on") from error
+            raise RunError(f"{error}; what is in {folder} is good. Repair that and repeat the command") from error
         remove(folder)
     return Embedded(
         path=out,

@@ -1,8 +1,8 @@
-"""Why a run that had begun did not go on. What it wrote before is good."""
+"""Why a run that had begun was stopped. What it wrote before is good."""
 
 
 class RunError(Exception):
-    """A run stopped; the message says why and how to go on. ``code`` is the exit status of the command line."""
+    """A run stopped; the message says why and how to resume. ``code`` is the exit status of the command line."""
 
     code = 1
 

@@ -78,7 +78,7 @@ def train(config: Config, out: Path) -> Results:
 
 
 def resume(out: Path, overrides: Sequence[tuple[str, str]] = ()) -> Results | None:
-    """Go on with a run, to its end, from its newest good checkpoint; the result is as if it had never stopped.
+    """Resume a run from its newest good checkpoint, to its end; the result is as if it had never stopped.
 
     Parameters
     ----------

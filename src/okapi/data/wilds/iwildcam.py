@@ -68,7 +68,7 @@ def iwildcam_dataset(settings: IWildCamSettings) -> Dataset:
 
 
 def _files(folder: str, values: pd.Series, suffix: str, place: Place) -> list[str]:
-    """Return paths of images; one that leads out of its folder, or comes twice, is refused."""
+    """Return paths of images; one that leads out of its folder, or comes twice, is rejected."""
     names = present(values, place).astype(str)
     if (twice := names.duplicated().to_numpy()).any():
         row = int(twice.argmax())

@@ -1,4 +1,4 @@
-"""FixMatch on pictures in files: the views of the readers reach the loss."""
+"""FixMatch on images in files: the views of the readers reach the loss."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from okapi.training.setup import build_batches, build_parts
 
 
 def write_folder(root: Path) -> dict[str, Any]:
-    """Write pictures of stripes that lie or stand, in two domains; return the settings of the data."""
+    """Write images of stripes that lie or stand, in two domains; return the settings of the data."""
     rng = np.random.default_rng(0)
     stripes = np.where(np.arange(16) % 4 < 2, 60, 180)
     for domain in ("day", "night"):
