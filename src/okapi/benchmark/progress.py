@@ -55,7 +55,8 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bars.stop()
+        if self._console.is_terminal:
+            self._bars.stop()  # which elsewhere prints an empty line
 
     def say(self, text: str) -> None:
         """Show a sentence, above the bars."""
