@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from okapi.matching import CaliperMatcher, Matches, MatchingWarning, e_value, rosenbaum_bounds
+from okapi.matching import CaliperMatcher, Matches, MatchingWarning, e_value, effects_of_treatments, rosenbaum_bounds
 from okapi.matching.diagnostics.sensitivity import e_values, explained_by
 from okapi.matching.strata import coarsened_strata, stratum_weights
 
@@ -211,6 +211,20 @@ def test_a_small_match_rate_a_single_key_and_a_worse_balance_warn(study):
     matcher = CaliperMatcher(replace=False).fit(frame, treated, propensity_scores=scores)
     with pytest.warns(MatchingWarning, match="less alike after matching than before"):
         matcher.balance()
+
+
+def test_several_treatments_are_each_compared_with_the_reference(study):
+    frame, treated, y = study
+    arm = np.where(treated, "high", np.where(np.arange(N) % 2, "low", "placebo"))
+    table = effects_of_treatments(frame, arm, y, reference="placebo", matcher=CaliperMatcher(k=2)).set_index(
+        "treatment"
+    )
+    both = arm != "low"
+    alone = CaliperMatcher(k=2).fit(frame[both], arm[both], treated="high").effect(y[both])
+    assert table.loc["high", ["estimate", "n"]].tolist() == [alone.estimate, treated.sum()]
+    assert list(table.index) == ["high", "low"]
+    with pytest.raises(ValueError, match=r"reference must be one of the groups \['high', 'low', 'placebo'\], got 'no'"):
+        effects_of_treatments(frame, arm, y, reference="no")
 
 
 def test_table_one_has_the_moments_of_both_groups(study):

@@ -270,6 +270,28 @@ def test_the_effect_is_printed_first_and_is_treated_minus_control(tmp_path, caps
         assert f"<dd>{found.estimate:.4g}</dd>" in page
 
 
+@pytest.mark.parametrize("method", ["optimal", "full", "cem", "subclass"])
+def test_methods_write_their_matches_and_table_one(method, tmp_path, capsys):
+    frame = trial().assign(ward=lambda x: x.patient % 5)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ["match", str(tmp_path / "t.csv"), "--treatment", "arm", "--treated", "drug", "--effect", "score"]
+    words += ["--columns", "age", "dose", "--method", method]
+    paired = method in ("optimal", "full")
+    words += ["--covariate-calipers", "age=1", "--anti-exact", "ward"] if paired else []
+    files_ = {name: str(tmp_path / f"{name}.csv") for name in ("out", "table-one")} | {
+        "report": str(tmp_path / "m.html")
+    }
+    assert main([*words, *(part for name, path in files_.items() for part in (f"--{name}", path))]) == 0
+    settings = {"covariate_calipers": {"age": 1}, "anti_exact": ["ward"]} if paired else {}
+    X = frame[["age", "dose", *(["ward"] if paired else [])]]
+    matcher = CaliperMatcher(method=method, **settings).fit(X, frame.arm, treated="drug")
+    assert capsys.readouterr().out.startswith(
+        f"Effect, drug minus placebo (ATT, mean difference): {matcher.effect(frame.score).estimate:.4g}"
+    )
+    pd.testing.assert_frame_equal(pd.read_csv(files_["out"]), matcher.to_frame(), check_dtype=False)
+    pd.testing.assert_frame_equal(pd.read_csv(files_["table-one"]), matcher.table_one(), check_dtype=False)
+
+
 def test_missing_covariates_are_counted_and_dropped_or_imputed(tmp_path, capsys):
     frame = trial().assign(sex=lambda x: np.where(x.patient % 3 == 0, "f", "m"))
     frame.loc[:9, "age"], frame.loc[5:20, "sex"] = np.nan, np.nan

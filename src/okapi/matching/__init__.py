@@ -12,6 +12,7 @@ from okapi.matching.matcher import CaliperMatcher
 from okapi.matching.matches import Matches, Strata
 from okapi.matching.propensity import MatchingWarning, Propensity, SeparableDomainsWarning
 from okapi.matching.suspicious import suspicious_columns
+from okapi.matching.treatments import effects_of_treatments
 
 __all__ = [
     "Balance",
@@ -30,6 +31,7 @@ __all__ = [
     "e_value",
     "effect",
     "effective_sample_size",
+    "effects_of_treatments",
     "match_precision",
     "matching_weights",
     "rosenbaum_bounds",
