@@ -80,7 +80,7 @@ def _sample(row: pd.Series, images: Mapping[str, str]) -> Sample:
     name = str(row["id"])
     predicted = row.get("prediction")
     label = None if predicted is None else (predicted if isinstance(predicted, str) else f"{predicted:.4g}")
-    return Sample(name=name, domain=f"shift {row['domain_shift']:.2f}", label=label, image=images.get(name))
+    return Sample(name=name, domain="new", label=label, image=images.get(name))
 
 
 def _images(ids: Iterable[Any], data: Path | None) -> dict[str, str]:
