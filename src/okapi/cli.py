@@ -389,7 +389,7 @@ def _predict(parser: Parser) -> None:
         "images, an image, a table with the columns of the training data, or an npz file; no classes and no\n"
         "domains are needed. Killed, it is resumed by the same command.",
         "  okapi predict runs/photos new_photos/ --out predictions.csv --explain predictions.html\n"
-        "  okapi predict runs/patients patients.parquet --out - | head\n\n"
+        "  okapi predict runs/patients patients.parquet --out predictions.parquet\n\n"
         "columns: id, prediction, probability_CLASS, entropy, and domain_shift: the distance from the nearest\n"
         "labelled sample, in units of the median distance of validation samples.",
     )
