@@ -10,9 +10,12 @@ import pytest
 from tests.benchmark.small import DOMAINS, benchmark
 
 from okapi import __version__
-from okapi.benchmark import Cell, CellRun, Comparison, Results, compare, make_grid, paired_difference, read_results
+from okapi.benchmark import Cell, Comparison, Results, RunRecord, compare, make_grid, paired_difference, read_results
 from okapi.benchmark.energy import compare_energy, newest_step, read_energy
 from okapi.report.benchmark import comparison_table, energy_table
+from okapi.runs import Run
+from okapi.runs.results import Results as RunResults
+from okapi.runs.results import Selection, WeightsFile
 from okapi.table import Table
 
 
@@ -218,10 +221,12 @@ def test_folds_are_replicates_of_one_number(tmp_path):
     for cell in grid.cells():
         value = values[cell.method][cell.group, cell.seed] = float(generator.random())
         metrics = {"id_val": {"pearson_r": value / 2, "pearson_r_group_worst": value}}
-        selection = {"selector": "ood_val", "metrics": metrics, "step": 1}
-        results = {"selection": selection, "okapi": "0.1.0", "config": {}, "steps": 1}
+        selection = Selection(selector="ood_val", metric="", higher_is_better=True, step=1, metrics=metrics)
+        weights = WeightsFile(file="", sha256="")
+        about = {"steps": 1, "stopped_early": False, "seed": cell.seed, "splits": {}, "config": {}}
+        results = RunResults(selection=selection, weights=weights, **about)
         (tmp_path / "results.json").write_text("")
-        runs.append(CellRun(cell=cell, folder=tmp_path, log=tmp_path, state="finished", results=results))
+        runs.append(RunRecord(cell=cell, run=Run(tmp_path), state="finished", results=results))
     comparison, table = compared(Results(tmp_path, grid, tuple(runs)))
     assert [column.name for column in table.heads] == ["method", "pearson_r_group_worst", "difference to erm"]
     assert "over 3 folds, each a mean over 2 seeds (0, 1)" in table.caption

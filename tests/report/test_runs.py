@@ -56,7 +56,7 @@ def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(tmp_path, damag
         gather([broken])
     assert "\n" not in str(raised.value)
     gathered = gather([whole, broken])
-    assert [record.run.state for record in gathered.runs] == ["finished", "failed"]
+    assert [record.state for record in gathered.runs] == ["finished", "failed"]
     page = report_page(gathered, choose_run(gathered))
     assert reason in page.replace("&#39;", "'")
     assert "cannot be shown" in page
@@ -119,7 +119,7 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path):
     with (run / "metrics.csv").open("a") as file:
         file.write("40,train,loss,0.1")  # the 2345 is not written yet
     record = read_record(run)
-    assert (record.step, record.steps, record.is_finished) == (30, 100, False)
+    assert (record.step, record.steps, record.state) == (30, 100, "begun")
     assert cells(runs_table([record]))[0][3] == "not finished: step 30 of 100"
     with pytest.raises(ValueError, match="run must be a finished run"):
         choose_run(gather([run]), run)

@@ -3,14 +3,14 @@
 from okapi.benchmark.compare import Comparison, average, compare, paired_difference, spread
 from okapi.benchmark.grid import Cell, Grid, make_grid
 from okapi.benchmark.launch import SlurmSettings, run_benchmark
-from okapi.benchmark.results import CellRun, Results, read_results
+from okapi.benchmark.results import Results, RunRecord, read_results
 
 __all__ = [
     "Cell",
-    "CellRun",
     "Comparison",
     "Grid",
     "Results",
+    "RunRecord",
     "SlurmSettings",
     "average",
     "compare",

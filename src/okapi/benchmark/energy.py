@@ -151,7 +151,7 @@ def compare_energy(results: "Results") -> tuple[pd.DataFrame, list[str]]:
     Ratios are of means over the targets and seeds that both have. Where nothing was measured the frame is empty.
     """
     units = {"seconds": ("seconds", 1), "wh": ("kwh", 1000), "g_co2": ("kg", 1000)}
-    runs = [(run, read_energy(run.folder, int(run.results["steps"]))) for run in results.runs if run.results]
+    runs = [(run, read_energy(run.path, run.results.steps)) for run in results.runs if run.results]
     frame = pd.DataFrame(
         [
             {"method": run.cell.method, "run": (run.cell.group, run.cell.seed), **energy._asdict()}

@@ -19,7 +19,7 @@ import joblib
 from okapi.benchmark.energy import check_energy
 from okapi.benchmark.grid import Cell, Grid, save_grid
 from okapi.benchmark.progress import Display
-from okapi.benchmark.results import FAILED, CellRun, Results, last_lines, log_file, read_results, read_run
+from okapi.benchmark.results import FAILED, Results, RunRecord, last_lines, log_file, read_results, read_run
 from okapi.benchmark.worker import PRELOAD, SIGNALS, Job, be_run, perform, perform_alone
 from okapi.files import locked, write_bytes
 from okapi.runs.results import now
@@ -322,7 +322,7 @@ class _Benchmark:
             for running in self._running.values():
                 running.started.kill()
 
-    def _has_ended(self, run: CellRun) -> bool:
+    def _has_ended(self, run: RunRecord) -> bool:
         return run.beyond_help or (run.state == "finished" and (run.tested or not self._is_tested(run.cell)))
 
     def _is_tested(self, cell: Cell) -> bool:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from okapi.benchmark.grid import Cell
-from okapi.benchmark.results import CellRun
+from okapi.benchmark.results import RunRecord
 from okapi.console import stderr
 
 _REFRESH = 1.0  # seconds
@@ -62,18 +62,18 @@ class Display:
         """Show a sentence, above the bars."""
         self._console.print(Text(text), soft_wrap=True)
 
-    def finished(self, run: CellRun, seconds: float) -> None:
+    def finished(self, run: RunRecord, seconds: float) -> None:
         """Say that a run is finished, and its metric on each split."""
         self._end(run.cell)
-        metric = run.results["config"]["training"].get("metric")
+        metric = run.config["training"].get("metric")
         values = []
-        for split, metrics in run.figures.items():
+        for split, metrics in run.metrics.items():
             name = metric if metric in metrics else next(iter(metrics), None)
             values += [] if name is None else [f"{split} {name} {metrics[name]:.4g}"]
         took = timedelta(seconds=round(seconds))
         self.say(f"{self._count}: {run.cell} finished in {took}: {', '.join(values)}")
 
-    def failed(self, run: CellRun, lines: Sequence[str]) -> None:
+    def failed(self, run: RunRecord, lines: Sequence[str]) -> None:
         """Say that a run failed, with the last lines of its log and where the rest is."""
         self._end(run.cell)
         self.say(f"{self._count}: {run.cell} failed ({run.reason.partition(':')[0]}); its log is {run.log}")

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from math import nan
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -16,8 +15,11 @@ import yaml
 from okapi.benchmark.grid import Cell, Grid, read_grid
 from okapi.benchmark.worker import is_tested
 from okapi.config import MAY_CHANGE, Config, differences, read_config
+from okapi.evaluation import METRICS, plain_metric
 from okapi.files import write_bytes
 from okapi.runs import Run
+from okapi.runs.results import Evaluation
+from okapi.runs.results import Results as RunResults
 
 State: TypeAlias = Literal["finished", "failed", "begun", "waiting"]
 
@@ -29,15 +31,16 @@ _KEYS = ["method", "target", "seed", "split"]
 _ABOUT = ["selector", "step", "steps", "seconds", "okapi", *_ENVIRONMENT, "config", "date", "path", "reason"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellRun:
-    """The run of a cell.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunRecord:
+    """A run, finished or not, or what is left of one: as a benchmark keeps it and a report shows it.
 
     Parameters
     ----------
     cell : Cell
-    folder, log : Path
-        The run directory, and what the run has printed.
+        Its place in the benchmark; of a run outside one, its algorithm and seed.
+    run : Run
+        Its directory.
     state : {"finished", "failed", "begun", "waiting"}
         "finished": trained; see ``tested``.
     reason : str
@@ -46,65 +49,107 @@ class CellRun:
         Whether to try it again cannot help: its directory holds something else.
     tested : bool
         Whether all its test splits were evaluated.
-    results : dict
-        What results.json holds; empty unless it is finished.
+    results : okapi.runs.Results, optional
+        What results.json holds; None unless it is finished.
+    log : Path, optional
+        What the run has printed.
+    name, method : str
+        What the run, and it with those that differ in their seed, fold or target only, are called.
+    config : dict
+        Its config; empty where that is not known.
+    benchmark : Path, optional
+        The benchmark that it belongs to.
     """
 
     cell: Cell
-    folder: Path
-    log: Path
+    run: Run
     state: State
     reason: str = ""
     beyond_help: bool = False
     tested: bool = False
-    results: dict[str, Any] = field(default_factory=dict)
+    results: RunResults | None = None
+    log: Path | None = None
+    name: str = ""
+    method: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    benchmark: Path | None = None
 
     @property
-    def figures(self) -> dict[str, dict[str, float]]:
+    def path(self) -> Path:
+        """The run directory."""
+        return self.run.path
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
         """Metrics of the selected weights by split; one that is undefined is NaN. Of several evaluations the last."""
-        chosen = self.results.get("selection", {})
-        found = {split: metrics for split, metrics in chosen.get("metrics", {}).items() if split.endswith("_val")}
-        found |= {record["split"]: record["metrics"] for record in self._evaluations()}
-        return {
-            split: {name: nan if value is None else value for name, value in metrics.items()}
-            for split, metrics in found.items()
-        }
+        return self.results.metrics() if self.results else {}
 
     @property
     def selector(self) -> str:
         """By what the weights were selected."""
-        return str(self.results.get("selection", {}).get("selector", ""))
+        return self.results.selection.selector if self.results else ""
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the algorithm."""
+        return str(self._setting("algorithm", "name") or "")
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """What metrics.csv holds, ``step``, ``split``, ``metric``, ``value``, but for lines that make no sense."""
+        return self.run.metrics()
+
+    @property
+    def step(self) -> int:
+        """The last step that was written down."""
+        return int(self.history["step"].max()) if len(self.history) else 0
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps the run is to have."""
+        steps = self._setting("training", "steps")
+        return steps if isinstance(steps, int) else None
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that runs are compared by: the config's, the one that selected the weights, or the first."""
+        history = self.history
+        validated = history.loc[history["split"].isin(["ood_val", "id_val"]), "metric"]
+        known = dict.fromkeys([*(name for values in self.metrics.values() for name in values), *validated])
+        wanted = self._setting("training", "metric"), self.results.selection.metric if self.results else None
+        chosen = (name for name in (*wanted, *known) if name in known and plain_metric(name) in METRICS)
+        return next(chosen, None)
+
+    def evaluation(self, split: str) -> Evaluation | None:
+        """Return the last evaluation of the selected weights on a split."""
+        evaluations = self.results.evaluations_of_selected() if self.results else []
+        return next((one for one in reversed(evaluations) if one.split == split), None)
 
     def rows(self, out: Path) -> Iterator[dict[str, Any]]:
         """Yield a row for each split with metrics; of a run without any one row that says why."""
         cell = {"method": self.cell.method, "target": self.cell.group, "seed": self.cell.seed, "state": self.state}
-        cell |= {"path": self.folder.relative_to(out).as_posix(), "reason": self.reason}
-        if not self.results:
+        cell |= {"path": self.path.relative_to(out).as_posix(), "reason": self.reason}
+        if self.results is None:
             yield cell
             return
-        run = Run(self.folder)
-        environment = _environment(run)
-        dates = {record["split"]: record["date"] for record in self._evaluations()}
-        written = datetime.fromtimestamp(run.results_file.stat().st_mtime, UTC).isoformat(timespec="seconds")
+        environment = _environment(self.run)
+        dates = {one.split: one.date for one in self.results.evaluations_of_selected()}
+        written = datetime.fromtimestamp(self.run.results_file.stat().st_mtime, UTC).isoformat(timespec="seconds")
         about = {
             "selector": self.selector,
-            "step": self.results["selection"]["step"],
-            "steps": self.results["steps"],
-            "seconds": run.timings()["seconds"].sum(),
-            "okapi": self.results["okapi"],
+            "step": self.results.selection.step,
+            "steps": self.results.steps,
+            "seconds": self.run.timings()["seconds"].sum(),
+            "okapi": self.results.okapi,
             **{name: environment.get(name) for name in _ENVIRONMENT},
-            "config": config_hash(self.results["config"]),
+            "config": config_hash(self.results.config),
         }
-        for split, metrics in self.figures.items():
+        for split, metrics in self.metrics.items():
             yield {**cell, "split": split, **metrics, **about, "date": dates.get(split, written)}
 
-    def _evaluations(self) -> list[dict[str, Any]]:
-        selected = self.results.get("weights", {}).get("sha256")
-        return [
-            record
-            for record in self.results.get("evaluations", [])
-            if record["weights"]["sha256"] == selected and record["weights"]["which"] == "selected"
-        ]
+    def _setting(self, section: str, key: str) -> Any:
+        found = self.config.get(section)
+        return found.get(key) if isinstance(found, Mapping) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,21 +161,21 @@ class Results:
     out : Path
         Folder of the benchmark.
     grid : Grid
-    runs : tuple of CellRun
+    runs : tuple of RunRecord
     """
 
     out: Path
     grid: Grid
-    runs: tuple[CellRun, ...]
+    runs: tuple[RunRecord, ...]
 
     @property
-    def failed(self) -> list[CellRun]:
+    def failed(self) -> list[RunRecord]:
         """The runs that failed."""
         return [run for run in self.runs if run.state == "failed"]
 
     def metrics(self, split: str) -> list[str]:
         """Return the metrics that runs have on a split."""
-        return list(dict.fromkeys(name for run in self.runs for name in run.figures.get(split, {})))
+        return list(dict.fromkeys(name for run in self.runs for name in run.metrics.get(split, {})))
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -142,7 +187,7 @@ class Results:
         ``processor``, ``threads``, ``config`` (its hash), ``date``, ``path`` and ``reason`` (of a failure).
         """
         frame = pd.DataFrame([row for run in self.runs for row in run.rows(self.out)])
-        metrics = dict.fromkeys(name for run in self.runs for values in run.figures.values() for name in values)
+        metrics = dict.fromkeys(name for run in self.runs for values in run.metrics.values() for name in values)
         return frame.reindex(columns=[*_KEYS, "state", *metrics, *_ABOUT])
 
     def write(self) -> Path:
@@ -163,21 +208,22 @@ def read_results(out: Path) -> Results:
     return Results(out, grid, tuple(read_run(grid, cell, out) for cell in grid.cells()))
 
 
-def read_run(grid: Grid, cell: Cell, out: Path) -> CellRun:
+def read_run(grid: Grid, cell: Cell, out: Path) -> RunRecord:
     """Return a run of the benchmark in a folder; what cannot be read, or is of another config, has failed."""
     run, log = Run(cell.below(out)), log_file(out, cell)
-    place: dict[str, Any] = {"cell": cell, "folder": run.path, "log": log}
+    place: dict[str, Any] = {"cell": cell, "run": run, "log": log, "name": str(cell), "method": cell.method}
     if run.config_file.exists() and (other := _other_config(run, grid.config(cell, out))):
-        return CellRun(**place, state="failed", reason=f"{run.path} {other}", beyond_help=True)
+        return RunRecord(**place, state="failed", reason=f"{run.path} {other}", beyond_help=True)
     reason = _failure(log)
     if run.state != "finished":
         begun: State = "begun" if run.state == "begun" else "waiting"
-        return CellRun(**place, state="failed" if reason else begun, reason=reason)
+        return RunRecord(**place, state="failed" if reason else begun, reason=reason)
     try:
-        results, tested = run.results().as_dict(), is_tested(run)
+        results, tested = run.results(), is_tested(run)
     except (ValueError, OSError) as error:
-        return CellRun(**place, state="failed", reason=str(error), beyond_help=True)
-    return CellRun(**place, state="failed" if reason else "finished", reason=reason, tested=tested, results=results)
+        return RunRecord(**place, state="failed", reason=str(error), beyond_help=True)
+    state: State = "failed" if reason else "finished"
+    return RunRecord(**place, state=state, reason=reason, tested=tested, results=results, config=results.config)
 
 
 def log_file(out: Path, cell: Cell) -> Path:

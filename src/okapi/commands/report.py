@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from okapi.benchmark import RunRecord
 from okapi.commands.run_samples import encode_run, match_encoded
 from okapi.console import working
 from okapi.data import check_output, write_text
 from okapi.report.run_page import Looked, report_page
-from okapi.report.run_records import Gathered, RunRecord, gather, read_record
+from okapi.report.run_records import Gathered, gather, read_record
 from okapi.training.errors import RunError
 
 SAMPLES = 2000
@@ -69,11 +70,11 @@ def choose_run(gathered: Gathered, wanted: Path | None = None) -> RunRecord | No
     if wanted is not None:
         same = [record for record in gathered.runs if record.path.resolve() == wanted.resolve()]
         record = same[0] if same else read_record(wanted)
-        if not record.is_finished:
-            reason = record.run.reason or f"{wanted} has no results.json: the run is not finished"
+        if not record.results:
+            reason = record.reason or f"{wanted} has no results.json: the run is not finished"
             raise ValueError(f"run must be a finished run: {reason}")
         return record
-    finished = [record for record in gathered.runs if record.is_finished]
+    finished = [record for record in gathered.runs if record.results]
     okapi = [record for record in finished if record.algorithm in ("okapi", "okapi_plus")]
     return next(iter([*okapi, *finished]), None)
 

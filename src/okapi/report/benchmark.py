@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from okapi import __version__
-from okapi.benchmark import CellRun, Comparison, Results, compare
+from okapi.benchmark import Comparison, Results, RunRecord, compare
 from okapi.benchmark.compare import AVERAGE, CONFIDENCE
 from okapi.benchmark.energy import compare_energy
 from okapi.console import stdout
@@ -177,6 +177,6 @@ def _selectors(comparison: Comparison) -> str:
     return "; ".join(f"{selector} for {method}" for method, selector in of_method.items()) or NOTHING
 
 
-def _failure(run: CellRun, most: int = 160) -> str:
+def _failure(run: RunRecord, most: int = 160) -> str:
     reason = run.reason.rstrip(".") if len(run.reason) <= most else f"{run.reason[:most].rstrip()} ..."
     return f"{run.cell} failed: {reason}. Log: {run.log}."

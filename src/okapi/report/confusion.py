@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from okapi.benchmark import RunRecord
 from okapi.numbers import count, decimal
 from okapi.report.page import Section, figures_html, table_html
 from okapi.report.plots import BLUE, INK, finish, new_figure
-from okapi.report.run_records import RunRecord
 from okapi.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read_confusion(record: RunRecord, split: str) -> "tuple[Table | Figure | Non
     except (OSError, ValueError, AttributeError, TypeError) as error:  # Arrow's errors are among them
         return None, [f"{path} cannot be read: {' '.join(str(error).split())[:200]}; {command}."]
     notes = []
-    if about.get("sha256") != record.run.results.get("weights", {}).get("sha256"):
+    if record.results and about.get("sha256") != record.results.weights.sha256:
         notes.append(f"{path} is of other weights than the run has; {command}.")
     try:
         shown, more = _confusion(frame, names)

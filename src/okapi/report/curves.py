@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from okapi.benchmark import RunRecord
 from okapi.report.page import Drawing, Section, figures_html
 from okapi.report.plots import INK, Look, finish, look, new_figure
-from okapi.report.run_records import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def curves_section(records: Sequence[RunRecord], methods: Sequence[str]) -> list
     figures, drawn = draw_curves(records, methods)
     if not figures:
         return []
-    runs = [record for record in records if record.method in drawn and len(record.metrics)]
+    runs = [record for record in records if record.method in drawn and len(record.history)]
     several = len(runs) > len({record.method for record in runs})
     about = "Means since the line before, as metrics.csv has them."
     if several:
@@ -89,7 +89,7 @@ def _lines(records: Iterable[RunRecord], method: str, split: str, name: str) -> 
     lines = []
     for record in records:
         if record.method == method:
-            metrics = record.metrics
+            metrics = record.history
             chosen = (metrics["split"] == split) & (metrics["metric"] == name) & np.isfinite(metrics["value"])
             if chosen.any():
                 lines.append(metrics[chosen].groupby("step")["value"].last())

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from okapi import __version__
+from okapi.benchmark import RunRecord
 from okapi.benchmark.compare import SPLITS
 from okapi.evaluation import METRICS, plain_metric
 from okapi.numbers import count, fixed
@@ -25,7 +26,7 @@ from okapi.report.run_matches import (
     matching_section,
     precision_fact,
 )
-from okapi.report.run_records import Gathered, RunRecord
+from okapi.report.run_records import Gathered
 from okapi.table import Cell, Column, Table
 
 MOST_BYTES = 5_000_000
@@ -108,14 +109,14 @@ def _title(gathered: Gathered) -> str:
 
 
 def _facts(gathered: Gathered, shown: RunRecord | None, split: str | None) -> dict[str, object]:
-    finished = sum(record.is_finished for record in gathered.runs)
+    finished = sum(record.results is not None for record in gathered.runs)
     facts: dict[str, object] = {
         "runs": f"{finished} of {len(gathered.runs)} finished" if finished < len(gathered.runs) else finished
     }
     if len(gathered.methods) > 1:
         facts["methods"] = len(gathered.methods)
     if shown is not None and shown.metric:
-        metrics = shown.run.figures
+        metrics = shown.metrics
         where = split or next((name for name in ("ood_val", "id_val") if name in metrics), "")
         value = metrics.get(where, {}).get(shown.metric)
         if value is not None:
@@ -151,10 +152,10 @@ def runs_table(records: Sequence[RunRecord]) -> Table:
     splits = _columns(records)
     rows = []
     for record in records:
-        metrics = record.run.figures if record.is_finished else {}
+        metrics = record.metrics
         values = [_finite(metrics.get(split, {}).get(name)) for split, name in splits]
-        failed = record.run.state == "failed"
-        seed = record.run.cell.seed if record.method else None
+        failed = record.state == "failed"
+        seed = record.cell.seed if record.method else None
         rows.append([record.name, record.method or None, seed, Cell(state(record), "bad" if failed else ""), *values])
     columns = ["run", "method", Column("seed", str), "weights"]
     columns += [Column(name.replace("_", " "), _four, split) for split, name in splits]
@@ -163,13 +164,13 @@ def runs_table(records: Sequence[RunRecord]) -> Table:
 
 def state(record: RunRecord) -> str:
     """Return in words how far a run is and how its weights were selected."""
-    if record.is_finished:
-        chosen = record.run.results["selection"]
-        oracle = " (which looks at ood_test)" if chosen.get("selector") == "oracle" else ""
-        text = f"step {chosen.get('step')}, selected by {chosen.get('selector')}{oracle}"
-        return f"{text}; then it failed: {record.run.reason}" if record.run.state == "failed" else text
-    if record.run.state == "failed":
-        return f"cannot be shown: {record.run.reason}"
+    if record.results:
+        chosen = record.results.selection
+        oracle = " (which looks at ood_test)" if chosen.selector == "oracle" else ""
+        text = f"step {chosen.step}, selected by {chosen.selector}{oracle}"
+        return f"{text}; then it failed: {record.reason}" if record.state == "failed" else text
+    if record.state == "failed":
+        return f"cannot be shown: {record.reason}"
     return f"not finished: step {record.step} of {record.steps or '?'}"
 
 
@@ -180,16 +181,17 @@ def chosen_split(record: RunRecord) -> str | None:
 
 def about_split(record: RunRecord, split: str) -> str:
     """Return which split it is, how the weights were selected and how often the split was opened."""
-    found = record.evaluation(split) or {}
-    weights, selector = found.get("weights", {}), found.get("selector")
-    text = f"{record.name} on {split}, {count(found.get('n', 0))} samples; weights of step {weights.get('step')}, "
-    text += f"selected by {selector}"
-    if selector == "oracle":
+    found = record.evaluation(split)
+    if found is None or record.results is None:
+        return f"{record.name} on {split}."
+    text = f"{record.name} on {split}, {count(found.n)} samples; weights of step {found.weights.step}, "
+    text += f"selected by {found.selector}"
+    if found.selector == "oracle":
         text += ", which looks at ood_test: no honest figure"
-    opened = record.run.results.get("opened", {}).get(split)
+    opened = record.results.opened.get(split)
     if opened is None:
         return f"{text}."
-    times, several = int(opened["times"]), len(opened["sha256"])
+    times, several = opened.times, len(opened.sha256)
     often = "once" if times == 1 else f"{times} times"
     return f"{text}. {split} has been opened {often}" + (f", with {several} different weights." if several > 1 else ".")
 
@@ -210,7 +212,7 @@ def group_tables(records: Sequence[RunRecord], shown_run: RunRecord, split: str)
         columns = {method: mean for method, mean in means if mean is not None}
         order = columns[shown_run.method].reindex(of_run.index)
         order = order.sort_values(ascending=METRICS[metric].higher_is_better, kind="stable", na_position="last")
-        single = sum(record.is_finished for record in records) == 1
+        single = sum(record.results is not None for record in records) == 1
         rows = [
             [str(name), int(of_run["n"][name]), *(_finite(mean.get(name)) for mean in columns.values())]
             for name in order.index
@@ -228,19 +230,19 @@ def _finite(value: Any) -> float | None:
 
 
 def _columns(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
-    """Return splits and figures that some run has: its metric, and that of its worst domain."""
+    """Return splits and metrics that some run has: its metric, and that of its worst domain."""
     wanted: dict[tuple[str, str], None] = {}
     for split in SPLITS:
         for record in records:
-            figures = record.run.figures.get(split, {}) if record.metric else {}
+            metrics = record.metrics.get(split, {}) if record.metric else {}
             names = (record.metric or "", f"{plain_metric(record.metric or '')}_domain_worst")
-            wanted |= dict.fromkeys((split, name) for name in names if name in figures)
+            wanted |= dict.fromkeys((split, name) for name in names if name in metrics)
     return list(wanted)
 
 
 def _by_name(record: RunRecord, split: str, kind: str, metric: str) -> pd.DataFrame | None:
     """Return ``n`` and ``value`` of each domain or group of an evaluation; None where there are none."""
-    found = (record.evaluation(split) or {}).get(kind)
+    found: list[dict[Any, Any]] | None = getattr(record.evaluation(split), kind, None)
     if not found or metric not in METRICS:
         return None
     frame = pd.DataFrame(found)

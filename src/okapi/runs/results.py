@@ -6,12 +6,22 @@ from datetime import UTC, datetime
 from math import nan
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
 from okapi import __version__
 
 FORMAT: Literal[2] = 2
 """Of run directories. Format 1 was written before there was a classes.json."""
+
+
+def _with_names(rows: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
+    if not all({"name", "n"} <= row.keys() for row in rows):
+        raise ValueError("every row must have name and n")
+    return rows
+
+
+Rows: TypeAlias = Annotated[list[dict[Any, Any]], AfterValidator(_with_names)]
+"""A table of domains or groups: a dictionary for each, with its ``name``, ``n`` and metrics."""
 
 Metric: TypeAlias = Annotated[float, BeforeValidator(lambda value: nan if value is None else value)]
 """A number; one that is undefined is null in the file."""
@@ -88,8 +98,8 @@ class Evaluation:
     selector: str
     weights: EvaluatedWeights
     metrics: dict[str, Metric]
-    domains: list[dict[Any, Any]]
-    groups: list[dict[Any, Any]] | None = None
+    domains: Rows
+    groups: Rows | None = None
     date: str = field(default_factory=now)
     okapi: str = __version__
     overrides: dict[str, str] = field(default_factory=dict)
