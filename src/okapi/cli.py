@@ -315,7 +315,31 @@ def _diagnose(parser: Parser) -> None:
     parser.prints_tables()
 
 
-# Commands: train, config, embed, evaluate, benchmark
+# Commands: init, train, config, embed, evaluate, benchmark
+
+
+def _init(parser: Parser) -> None:
+    parser.describe(
+        "okapi init DATA --unlabelled SITE [options] > my.yaml",
+        "Look at a folder or a file and write a config that trains on it as it is, with comments: what is read, how\n"
+        "it is split, a model by kind and size of the data. What there is to see is printed in three lines.",
+        "  okapi init photos/ --unlabelled sketch --out photos.yaml      folders domain/class/*.jpg\n"
+        "  okapi init patients.csv --unlabelled Oslo --target died --out patients.yaml\n"
+        "  okapi init features.npz --unlabelled kenya --method fixmatch --out features.yaml",
+    )
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA", help="a folder of images, .csv, .csv.gz, .parquet or .npz")
+    help_ = "to be predicted at, no label of it is learnt from (default: domains without any label)"
+    add("--unlabelled", **SEVERAL, metavar="DOMAIN", help=help_)
+    add("--target", metavar="COLUMN", help="what is predicted (default: by its name, such as target or label)")
+    help_ = "where a sample comes from (default: the one that holds the unlabelled domain, or by its name)"
+    add("--domain", metavar="COLUMN", help=help_)
+    add("--text", metavar="COLUMN", help="texts to learn from (default: by name and content)")
+    add("--image", metavar="COLUMN", help="paths of images to learn from (default: by content)")
+    help_ = "folder of a tokenizer, for a small text model of random weights (default: a pretrained DistilBERT)"
+    add("--tokenizer", metavar="FOLDER", help=help_)
+    add("--method", choices=["okapi_plus", "okapi", "fixmatch", "erm"], default="okapi_plus", help="algorithm")
+    add("--out", type=Path, metavar="FILE", help="write to this file, which must be new, and not to stdout")
 
 
 def _train(parser: Parser) -> None:
@@ -548,6 +572,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "match": ("match the samples of a file across its domains", _match),
     "tune": ("try many calipers on a file and compare them", _tune),
     "diagnose": ("find out whether matching is likely to help, before training", _diagnose),
+    "init": ("look at data and write a config that trains on it", _init),
     "train": ("train a model, or resume a run", _train),
     "config": ("list the keys of a config, with defaults and meanings", _config),
     "embed": ("write the encodings of a data set to a file", _embed),
