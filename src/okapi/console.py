@@ -122,7 +122,8 @@ class Counting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if not self._bar.disable:
+            self._bar.stop()  # which elsewhere prints an empty line
 
     def add(self, count: int, text: str = "", due: bool = False) -> None:
         """Note that so many more are done; ``text`` is shown in place of how many a second, ``due`` wants a line."""

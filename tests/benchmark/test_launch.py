@@ -28,9 +28,10 @@ def test_a_number_of_workers_below_zero_is_rejected(configs, tmp_path):
         run_benchmark(make_grid([configs], methods=["erm"]), tmp_path / "out", workers=-1)
 
 
-def test_a_terminal_shows_a_bar_for_each_run_and_all_together(tmp_path, monkeypatch):
+def test_a_terminal_shows_a_bar_of_the_steps_of_all_runs(tmp_path, monkeypatch):
     console = Console(file=io.StringIO(), width=120, force_terminal=True, force_interactive=True)
-    monkeypatch.setattr("okapi.benchmark.progress.stderr", lambda: console)
+    for place in ("okapi.benchmark.progress", "okapi.console"):
+        monkeypatch.setattr(f"{place}.stderr", lambda: console)
     cells = [Cell(method, target, 0) for method in ("erm", "okapi") for target in ("art", "[b]")]
     folders = {cell: cell.below(tmp_path) for cell in cells}
     folders[cells[1]].mkdir(parents=True)
@@ -38,11 +39,10 @@ def test_a_terminal_shows_a_bar_for_each_run_and_all_together(tmp_path, monkeypa
     (folders[cells[1]] / "metrics.csv").write_text("step,split,metric,value\n" + "".join(lines) + "60,train,lo")
     with Display(dict.fromkeys(cells, 100), folders, cells[:1]) as display:
         display.update(cells[1:2])
-        shown = console.file.getvalue()
+    shown = console.file.getvalue()
     assert "1 of 4 runs are finished already" in shown
-    assert "erm, [b], seed 0" in shown
-    assert "50/100" in shown
-    assert "150/400" in shown
+    assert "150 of 400" in shown
+    assert "steps, 1 of 4 runs" in shown
 
 
 def test_progress_of_a_run_that_has_written_nothing_is_none(tmp_path):

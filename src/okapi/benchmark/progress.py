@@ -1,4 +1,4 @@
-"""What whoever waits for a benchmark sees: a bar for each run in a terminal, a line for each that ends in a file."""
+"""What whoever waits for a benchmark sees: a bar in a terminal, a line for each that ends in a file."""
 
 import re
 import time
@@ -7,12 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.text import Text
-
 from okapi.benchmark.grid import Cell
 from okapi.benchmark.results import RunRecord
-from okapi.console import stderr
+from okapi.console import Counting, stderr
 
 _REFRESH = 1.0  # seconds
 
@@ -32,39 +29,29 @@ class Display:
 
     def __init__(self, steps: Mapping[Cell, int], folders: Mapping[Cell, Path], ended: Collection[Cell]) -> None:
         self._steps, self._folders, self._ended = steps, folders, set(ended)
-        self._console = stderr()
-        name = TextColumn("{task.description}", markup=False)
-        columns = (name, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bars = Progress(*columns, console=self._console, auto_refresh=False, transient=True)
-        done = sum(steps[cell] for cell in self._ended)
-        self._all = self._bars.add_task(self._description, total=sum(steps.values()), completed=done)
-        self._bar: dict[Cell, TaskID] = {}
+        self._done = sum(steps[cell] for cell in self._ended)
+        self._is_watched = stderr().is_terminal
+        self._bar = Counting(self._done, sum(steps.values()), "steps")
         self._shown = 0.0
-
-    @property
-    def _description(self) -> str:
-        return f"{len(self._ended)} of {len(self._steps)} runs, steps"
 
     def __enter__(self) -> "Display":
         if self._ended:
             self.say(f"{len(self._ended)} of {len(self._steps)} runs are finished already")
-        if self._console.is_terminal:
-            self._bars.start()
+        self._bar.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._console.is_terminal:
-            self._bars.stop()  # which elsewhere prints an empty line
+        self._bar.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
-        """Show a sentence, above the bars."""
-        self._console.print(Text(text), soft_wrap=True)
+        """Show a sentence, above the bar."""
+        self._bar.say(text)
 
     def finished(self, run: RunRecord, seconds: float) -> None:
         """Say that a run is finished, and its metric on each split."""
-        self._end(run.cell)
+        self._ended.add(run.cell)
         metric = run.config["training"].get("metric")
         values = []
         for split, metrics in run.metrics.items():
@@ -75,35 +62,25 @@ class Display:
 
     def failed(self, run: RunRecord, lines: Sequence[str]) -> None:
         """Say that a run failed, with the last lines of its log and where the rest is."""
-        self._end(run.cell)
+        self._ended.add(run.cell)
         self.say(f"{self._count}: {run.cell} failed ({run.reason.partition(':')[0]}); its log is {run.log}")
         for line in lines:
             self.say(f"    {line}")
 
     def update(self, running: Collection[Cell]) -> None:
-        """Show the bars anew if it is time, and somebody looks."""
+        """Show the bar anew if it is time, and somebody looks."""
         now = time.monotonic()
-        if not self._console.is_terminal or now - self._shown < _REFRESH:
+        if not self._is_watched or now - self._shown < _REFRESH:
             return
         self._shown = now
-        done = sum(self._steps[cell] for cell in self._ended)
-        for cell in running:
-            step = last_step(self._folders[cell])
-            if cell not in self._bar:
-                self._bar[cell] = self._bars.add_task(str(cell), total=self._steps[cell], completed=step)
-            self._bars.update(self._bar[cell], completed=step)
-            done += step
-        self._bars.update(self._all, completed=done, description=self._description)
-        self._bars.refresh()
+        done = sum(self._steps[cell] for cell in self._ended) + sum(last_step(self._folders[cell]) for cell in running)
+        if done > self._done:  # a run that is resumed may be a few steps behind
+            self._bar.add(done - self._done, f"steps, {self._count} runs")
+            self._done = done
 
     @property
     def _count(self) -> str:
         return f"{len(self._ended)} of {len(self._steps)}"
-
-    def _end(self, cell: Cell) -> None:
-        self._ended.add(cell)
-        if cell in self._bar:
-            self._bars.remove_task(self._bar.pop(cell))
 
 
 def last_step(folder: Path) -> int:

@@ -207,6 +207,7 @@ def precision_table(precision: MatchPrecision) -> Table:
     order = -precision.table.difference_sd if regression else precision.table.precision
     rows = precision.table.iloc[order.argsort(kind="stable")].to_dict("records")
     return Table(
+        name="precision",
         title=f"{title}, and of random pairs of the same domains, the worst first",
         columns=["query → key", Column("pairs", count), *columns],
         rows=[[_direction(row), row["pairs"], *(row[name] for name in names)] for row in rows],
@@ -231,12 +232,11 @@ def summary(matching: Matching) -> dict[str, str]:
     for label, name in (("Largest |SMD|", "max_abs_smd"), ("Mean |SMD|", "mean_abs_smd")):
         before, after = decimal(metrics[f"{name}_before"]), decimal(metrics[f"{name}_after"])
         facts[label] = f"{before} before matching, {after} after"
-    return facts | target_agreement(matching)
+    return facts | target_agreement(matching.precision)
 
 
-def target_agreement(matching: Matching) -> dict[str, str]:
+def target_agreement(precision: MatchPrecision | None) -> dict[str, str]:
     """Return how far the targets of pairs agree: the share of equal classes, or the mean difference of quantities."""
-    precision = matching.precision
     if precision is None:
         return {}
     metrics = precision.overall
@@ -290,7 +290,7 @@ def matching_report(matching: Matching, *, title: str) -> str:
         notes=[
             matched_by(matching) + ".",
             *matching.notes,
-            *(f"{label}: {value}" for label, value in target_agreement(matching).items()),
+            *(f"{label}: {value}" for label, value in target_agreement(matching.precision).items()),
         ],
     )
 

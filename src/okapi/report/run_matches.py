@@ -17,7 +17,7 @@ from okapi.data.dataset import Dataset
 from okapi.data.duplicates import is_images
 from okapi.data.text import Texts
 from okapi.matching import Balance, Matches, MatchPrecision
-from okapi.numbers import count, fixed, plain, share
+from okapi.numbers import count, plain, share
 from okapi.report.contact_sheet import image_reader
 from okapi.report.gallery import Query, Sample, cut, data_uri, gallery_html, placeholder, within_size
 from okapi.report.matching_plots import love_plot, propensity_histograms
@@ -32,7 +32,6 @@ MOST_DIMENSIONS = 20
 MOST_POINTS = 2000
 OTHER, UNKNOWN, NO_DOMAIN = "other", "not known", "(none)"
 SEALED = "Samples are of train, unlabelled, id_val and ood_val; test splits stay sealed."
-_MOST_DIRECTIONS = 6  # whose match precision is written out
 _EXCERPT, _NAME = 240, 100  # characters
 
 
@@ -178,7 +177,7 @@ def gallery_section(encoded: Encoded, matched: Matched, most: int = MOST_QUERIES
     queries = make_gallery(encoded, matched, most)
     classes = encoded.dataset.task.kind != "regression"
     drawn = f"drawn in turn from domains{' and classes' if classes else ''}"
-    about = f"{len(queries)} of {count(len(matched.matches))} matched queries, {drawn}.{_about_precision(matched)}"
+    about = f"{len(queries)} of {count(len(matched.matches))} matched queries, {drawn}."
     if any(key.mark for query in queries for key in query.keys):
         about += " ✓ is the same class, ✗ another; numbers are distances of encodings."
         if "unlabelled" in encoded.split.tolist():
@@ -219,43 +218,6 @@ def _in_turn(encoded: Encoded, query: NDArray[np.int64], most: int) -> list[int]
     order = list(groups.values())
     turns = [group[turn] for turn in range(max(map(len, order), default=0)) for group in order if turn < len(group)]
     return turns[:most]
-
-
-def precision_fact(matched: Matched) -> dict[str, str]:
-    """Return the one number about the targets of matches, beside chance; none where no targets are known."""
-    precision = matched.precision
-    if not precision.overall["pairs"]:
-        return {}
-    if precision.kind == "regression":
-        return {"SD between targets of matches, by chance": f"{precision.value:.2f}, {precision.chance:.2f}"}
-    name = "matches of the same class" if precision.kind == "classification" else "equal labels in matches"
-    return {f"{name}, by chance": f"{share(precision.value)}, {share(precision.chance)}"}
-
-
-def _about_precision(matched: Matched) -> str:
-    """Return how far the targets of matches agree, direction by direction where there are few."""
-    precision = matched.precision
-    if not precision.overall["pairs"]:
-        return ""
-    known = f"the {count(precision.overall['pairs'])} matches with known labels"
-    name, chance = "precision", "chance"
-    write: Callable[[float], str] = share
-    if precision.kind == "regression":
-        name, chance, write = "difference_sd", "chance_sd", fixed(2)
-        text = f"The targets of {known} are {write(precision.value)} standard deviations apart"
-    elif precision.kind == "classification":
-        text = f"{write(precision.value)} of {known} are of the same class"
-    else:
-        text = f"{write(precision.value)} of the labels in {known} are equal"
-    text = f" {text}, {write(precision.chance)} by chance"
-    table = precision.table[precision.table.pairs > 0]
-    if not 1 < len(table) <= _MOST_DIRECTIONS:
-        return f"{text}."
-    parts = [
-        f"{row['query_domain']} → {row['key_domain']} {write(row[name])} ({write(row[chance])})"
-        for row in table.to_dict("records")
-    ]
-    return f"{text}: {', '.join(parts)}."
 
 
 def map_section(encoded: Encoded) -> Section:

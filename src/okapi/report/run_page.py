@@ -16,6 +16,7 @@ from okapi.numbers import count, fixed
 from okapi.report.benchmark import benchmark_tables
 from okapi.report.confusion import confusion_section
 from okapi.report.curves import curves_section
+from okapi.report.matching import precision_table, target_agreement
 from okapi.report.page import Section, page, settings_section, table_section
 from okapi.report.run_matches import (
     MOST_QUERIES,
@@ -24,7 +25,6 @@ from okapi.report.run_matches import (
     gallery_section,
     map_section,
     matching_section,
-    precision_fact,
 )
 from okapi.report.run_records import Gathered
 from okapi.table import Cell, Column, Table
@@ -72,7 +72,7 @@ def _page(gathered: Gathered, shown: RunRecord | None, looked: Looked | str | No
     facts, notes = _facts(gathered, shown, split), [*gathered.notes, *_notes(shown, split, looked)]
     if isinstance(looked, Looked):
         sections += _samples_sections(looked, queries)
-        facts |= precision_fact(looked.matched) if isinstance(looked.matched, Matched) else {}
+        facts |= target_agreement(looked.matched.precision) if isinstance(looked.matched, Matched) else {}
     sections.append(settings_section(_settings(gathered, shown, looked)))
     kicker = "benchmark" if gathered.benchmarks else "training"
     return page(title=_title(gathered), kicker=kicker, facts=facts, notes=notes, sections=sections)
@@ -82,7 +82,9 @@ def _samples_sections(looked: Looked, queries: int) -> list[Section]:
     sections = [map_section(looked.encoded)]
     if isinstance(looked.matched, Matched):
         gallery = [gallery_section(looked.encoded, looked.matched, queries)] if queries else []
-        sections = [matching_section(looked.matched), *gallery, *sections]
+        precision = looked.matched.precision
+        agreement = [table_section(precision_table(precision))] if precision.overall["pairs"] else []
+        sections = [matching_section(looked.matched), *agreement, *gallery, *sections]
     return sections
 
 
