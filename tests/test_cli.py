@@ -123,6 +123,7 @@ def test_keys_and_lists_arrive_as_they_were_given():
 
 
 REQUIRED = {
+    "init": "x",
     "match": "t.csv --domain site",
     "tune": "t.csv --domain site",
     "diagnose": "t.csv",
@@ -161,6 +162,7 @@ def test_every_command_that_prints_tables_has_json():
     named = {command: parse([command, *REQUIRED.get(command, "").split()])[1] for command in COMMANDS}
     assert all("debug" in options for options in named.values())
     assert {name for name, options in named.items() if "json" not in options} == {
+        "init",
         "train",
         "config",
         "embed",

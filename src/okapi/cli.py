@@ -328,7 +328,7 @@ def _init(parser: Parser) -> None:
         "  okapi init features.npz --unlabelled kenya --method fixmatch --out features.yaml",
     )
     add = parser.add_argument
-    add("data", type=Path, metavar="DATA", help="a folder of images, .csv, .csv.gz, .parquet or .npz")
+    add("data", type=Path, metavar="DATA", help=f"a folder of images, or {TABLES}")
     help_ = "to be predicted at, no label of it is learnt from (default: domains without any label)"
     add("--unlabelled", **SEVERAL, metavar="DOMAIN", help=help_)
     add("--target", metavar="COLUMN", help="what is predicted (default: by its name, such as target or label)")
