@@ -1,6 +1,6 @@
 """Things of the transformers library by name: from a folder, from the local cache, and only then from the hub.
 
-Where the hub is switched off or out of reach, that is told in one sentence, at once: nobody waits for retries.
+Where the hub is switched off or out of reach, one sentence says so, at once: nobody waits for retries.
 """
 
 import re

@@ -199,7 +199,7 @@ def test_test_splits_stay_sealed_until_asked_for(configs, tmp_path):
 def test_an_oracle_is_called_one(configs, tmp_path):
     oracle = [("training.selector", "oracle"), ("training.consent_to_oracle", "true")]
     table = compared(benchmark(configs, tmp_path / "out", ["erm"], overrides=oracle)[0])[1]
-    assert "Weights selected by oracle (which looks at ood_test: no honest figure)" in table.caption
+    assert "Weights selected by oracle (which looks at ood_test: not an honest result)" in table.caption
     assert table.rows[0][0] == "erm (oracle)"
 
 

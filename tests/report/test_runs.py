@@ -194,7 +194,7 @@ def test_the_split_and_its_openings_are_told(tmp_path):
     record = read_record(write_run(tmp_path / "run", evaluations=records, opened=opened))
     assert chosen_split(record) == "ood_test"
     text = about_split(record, "ood_test")
-    assert "selected by oracle, which looks at ood_test: no honest figure" in text
+    assert "selected by oracle, which looks at ood_test: not an honest result" in text
     assert "ood_test has been opened 3 times, with 2 different weights" in text
     assert "opened" not in about_split(record, "id_val")
     other = evaluation("ood_test", {"north": 0.5}, weights={"which": "last", "step": 40, "sha256": "def"})

@@ -43,7 +43,7 @@ def evaluate(
 
 
 def print_evaluation(evaluation: Evaluation, most: int = 10) -> None:
-    """Print figures and tables to stdout, at most so many rows of each, and notes to stderr.
+    """Print metrics and tables to stdout, at most so many rows of each, and notes to stderr.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def write_records(path: Path, evaluations: Sequence[Evaluation]) -> None:
     write_json(path, [asdict(evaluation.record) for evaluation in evaluations])
 
 
-def _metrics(figures: dict[str, float], title: str) -> Table:
+def _metrics(measured: dict[str, float], title: str) -> Table:
     """Return a metric a row, over all samples, over domains and over groups."""
     kinds = {
         "": "all samples",
@@ -85,9 +85,9 @@ def _metrics(figures: dict[str, float], title: str) -> Table:
         "_group_mean": "mean of groups",
         "_group_worst": "worst group",
     }
-    metrics = [name for name in figures if name in METRICS]
-    present = [kind for kind in kinds if any(f"{metric}{kind}" in figures for metric in metrics)]
-    rows = [[metric, *(figures.get(f"{metric}{kind}") for kind in present)] for metric in metrics]
+    metrics = [name for name in measured if name in METRICS]
+    present = [kind for kind in kinds if any(f"{metric}{kind}" in measured for metric in metrics)]
+    rows = [[metric, *(measured.get(f"{metric}{kind}") for kind in present)] for metric in metrics]
     columns = ["metric", *(Column(kinds[kind], fixed(4)) for kind in present)]
     return Table(title=title, name="metrics", columns=columns, rows=rows)
 

@@ -29,7 +29,7 @@ class Texts:
         self._texts = texts if isinstance(texts, pa.LargeStringArray) else pa.array(texts, pa.large_string())
         self.settings = settings
         if settings.tokenizer:
-            _ = self._tokenizer  # one that is missing is told at once
+            _ = self._tokenizer  # one that is missing is reported at once
 
     def __len__(self) -> int:
         return len(self._texts)

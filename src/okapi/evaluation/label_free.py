@@ -16,6 +16,7 @@ from okapi.evaluation.metrics import (
     as_array,
     decide,
     like_decisions,
+    mse,
     outputs,
     pearson_r,
     probabilities,
@@ -152,10 +153,10 @@ def ensemble_agreement(task: Task, prediction: Values, ensemble: Values) -> floa
     if ours.shape != theirs.shape:
         raise ValueError(f"prediction and ensemble must be of one shape, got {ours.shape} and {theirs.shape}")
     if task.kind == "regression":
-        return -float(np.mean((ours - theirs) ** 2))
+        return -mse(ours, theirs)
     if task.kind == "classification":
-        return float((ours.argmax(axis=1) == theirs.argmax(axis=1)).mean())
-    return float(((ours > 0.5) == (theirs > 0.5)).mean())
+        return accuracy(ours.argmax(axis=1), theirs.argmax(axis=1))
+    return accuracy(ours > 0.5, theirs > 0.5)
 
 
 def soft(task: Task, prediction: Values) -> Floats:

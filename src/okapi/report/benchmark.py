@@ -169,7 +169,7 @@ def _caption(results: Results, comparison: Comparison) -> str:
 
 
 def _selectors(comparison: Comparison) -> str:
-    oracle = "oracle (which looks at ood_test: no honest figure)"
+    oracle = "oracle (which looks at ood_test: not an honest result)"
     of_method = comparison.frame.groupby("method", sort=False)["selector"].first().replace({"oracle": oracle})
     of_method = of_method[of_method != ""]
     if of_method.nunique() == 1:

@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix, f1_score, precision_score, recall_score
 
 from okapi.benchmark import RunRecord
 from okapi.numbers import count, decimal
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_CLASSES = 16
+SCORES = (recall_score, precision_score, f1_score)
 MOST_LABELS = 40
 MOST_POINTS = 1500
 OTHERS = "others"
@@ -75,8 +77,7 @@ def _classes(frame: pd.DataFrame, names: list[str]) -> tuple[Table, list[str]]:
     target, predicted = (frame.loc[good, name].astype(int).to_numpy() for name in ("target", "prediction"))
     size = max(len(names), *(target + 1), *(predicted + 1)) if len(target) else len(names)
     called = [names[number] if number < len(names) else str(number) for number in range(size)]
-    matrix = np.zeros((size, size), dtype=np.int64)
-    np.add.at(matrix, (target, predicted), 1)
+    matrix = confusion_matrix(target, predicted, labels=np.arange(size))
     notes += _never([called[number] for number in np.flatnonzero(matrix.any(1) & ~matrix.any(0))])
     matrix, called, left_out = _largest(matrix, called)
     shares = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
@@ -114,9 +115,8 @@ def _labels(frame: pd.DataFrame, names: list[str]) -> tuple[Table, list[str]]:
     rows: list[list[Any]] = []
     for number, name in enumerate(names):
         target, predicted = (frame[f"{what}_{number}"].to_numpy() == 1 for what in ("target", "prediction"))
-        hits, positive, chosen = int((target & predicted).sum()), int(target.sum()), int(predicted.sum())
-        ratios = ((hits, positive), (hits, chosen), (2 * hits, positive + chosen))
-        rows.append([name, positive, chosen, *(part / whole if whole else np.nan for part, whole in ratios)])
+        recall, precision, f1 = (score(target, predicted, zero_division=np.nan) for score in SCORES)
+        rows.append([name, int(target.sum()), int(predicted.sum()), recall, precision, f1])
     rows.sort(key=lambda row: np.nan_to_num(row[-1]))
     columns: list[Any] = ["label", Column("true", count), Column("predicted", count)]
     columns += [Column(name, decimal) for name in ("recall", "precision", "F1")]

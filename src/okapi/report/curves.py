@@ -50,7 +50,7 @@ def curves_section(records: Sequence[RunRecord], methods: Sequence[str]) -> list
         about = "Thick lines are means over the runs of a method at the steps that all have, thin ones the runs."
     item = Markup('<li><span style="color: {1}"{2}></span>{0}</li>')
     looks = [(method, look(number)) for number, method in enumerate(methods) if method in drawn]
-    items = [item.format(method, its.colour, Markup(' class="dashed"' * its.hollow)) for method, its in looks]
+    items = [item.format(method, style.colour, Markup(' class="dashed"' * style.hollow)) for method, style in looks]
     legend = Markup('<ul class="legend">{0}</ul>').format(Markup("").join(items)) if len(methods) > 1 else Markup("")
     body = legend + figures_html(figures, captions=False)
     return [Section(title="Training", name="curves", about=about, body=body)]

@@ -301,10 +301,12 @@ def _draw_map(points: NDArray[np.float64], title: str, values: Any) -> "Figure":
         figure.colorbar(drawn, ax=axes, shrink=0.8).ax.tick_params(labelsize=8)
         return figure
     colour: Any = np.empty((len(points), 2), dtype=object)
-    for name, its, members in groups:
-        colour[members] = ["none" if its.hollow else its.colour, its.colour]
+    for name, style, members in groups:
+        colour[members] = ["none" if style.hollow else style.colour, style.colour]
         label = f"{short_name(name)} ({count(len(members))})"
-        axes.scatter([], [], s=16, facecolors=colour[members[0], 0], edgecolors=its.colour, linewidths=0.8, label=label)
+        axes.scatter(
+            [], [], s=16, facecolors=colour[members[0], 0], edgecolors=style.colour, linewidths=0.8, label=label
+        )
     order = np.random.default_rng(0).permutation(len(points))  # so that no domain lies on top of all others
     faces, edges = colour[order, 0].tolist(), colour[order, 1].tolist()
     axes.scatter(points[order, 0], points[order, 1], s=size, facecolors=faces, edgecolors=edges, linewidths=0.6)

@@ -189,7 +189,7 @@ def about_split(record: RunRecord, split: str) -> str:
     text = f"{record.name} on {split}, {count(found.n)} samples; weights of step {found.weights.step}, "
     text += f"selected by {found.selector}"
     if found.selector == "oracle":
-        text += ", which looks at ood_test: no honest figure"
+        text += ", which looks at ood_test: not an honest result"
     opened = record.results.opened.get(split)
     if opened is None:
         return f"{text}."

@@ -151,5 +151,5 @@ def _notes(records: Sequence[RunRecord]) -> list[str]:
     oracles = [record.name for record in records if record.selector == "oracle"]
     if oracles:
         some = ", ".join(oracles[:5]) + (" and others" if len(oracles) > 5 else "")
-        notes.append(f"An oracle, which looks at ood_test, selected the weights of {some}: no honest metrics.")
+        notes.append(f"An oracle, which looks at ood_test, selected the weights of {some}: not an honest result.")
     return notes

@@ -45,7 +45,7 @@ HEADLINES: dict[Verdict, str] = {
     "help": "Matching is likely to help here",
     "may help": "Matching may help here",
     "hurt": "Matching is likely to hurt here",
-    "unknown": "Whether matching helps here cannot be told",
+    "unknown": "Whether matching helps here is not known",
 }
 ADVICE: dict[Verdict, str] = {
     "help": "Train with these settings.",
