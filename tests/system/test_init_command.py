@@ -62,6 +62,7 @@ def test_a_site_without_classes_is_the_unlabelled_one(tmp_path):
     names = [f"oslo/{c}/{n}.png" for c in ("a", "b") for n in range(10)] + [f"rome/{n}.png" for n in range(8)]
     config = started(images(tmp_path / "photos", names))
     assert config["data"]["held_out"] == "rome"
+    assert "unlabelled" not in config["data"]  # a share of labelled samples
     assert config["training"]["unlabelled_batch"] == 8
 
 
@@ -94,6 +95,12 @@ def test_columns_by_content(tmp_path):
     )
     data = started(source, "--unlabelled", "peru")["data"]
     assert (data["domain"], data["target"], data["task"], data["features"]) == ("herd", "y", "regression", ["age"])
+
+
+def test_an_empty_column_is_no_feature(tmp_path):
+    only_there = [None if row % 2 == 0 else 1.5 for row in range(ROWS)]
+    source = table(tmp_path / "t.csv", empty=[None] * ROWS, only_there=only_there)
+    assert started(source, "--unlabelled", "rome")["data"]["features"] == ["age"]
 
 
 def test_paths_of_images_in_a_table(tmp_path):
@@ -129,6 +136,8 @@ WRONG = [
     ({"label": None}, ["--unlabelled", "rome"], "say by --target which it is: 'site', 'age'", ""),
     ({"site": None}, ["--unlabelled", "rome"], "say by --domain which column", "'label', 'age'"),
     ({"age": None}, ["--unlabelled", "rome"], "no column of numbers, categories, texts or paths of images", ""),
+    ({"age": ["oops", *range(ROWS - 1)]}, ["--unlabelled", "rome"], "row 1, column 'age': 'oops'", ""),
+    ({"label": ["x"] * ROWS}, ["--unlabelled", "rome"], "must have two classes or more in train, got 'x'", ""),
     ({}, ["--unlabelled", "rome", "--target", "lable"], "lable", "label"),
 ]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from torch import Tensor
 
 from okapi.config import ArraysSettings, ImageFolderSettings, TableSettings, make_config, names_of
 from okapi.console import say
@@ -18,7 +19,7 @@ from okapi.data.dataset import Dataset
 from okapi.data.guess import guess_roles
 from okapi.data.images import Images, without_unreadable
 from okapi.data.recognition import Roles, recognise
-from okapi.data.registry import unchecked_dataset
+from okapi.data.registry import build_dataset, unchecked_dataset
 from okapi.data.sample_files import find_faults
 from okapi.data.text import Texts, load_tokenizer
 from okapi.files import write_bytes
@@ -94,6 +95,8 @@ def init(
 
 def _divided(data: Path, settings: Any, wanted: list[str]) -> tuple[Any, Dataset]:
     """Return settings with splits by domains, or by the split column, and the data set that training would see."""
+    if isinstance(settings, TableSettings) and settings.features:
+        settings = replace(settings, missing="impute")
     whole = _dataset(settings)
     names = list(whole.domain_names)
     chosen: dict[str, Any] = {}
@@ -115,6 +118,8 @@ def _divided(data: Path, settings: Any, wanted: list[str]) -> tuple[Any, Dataset
     settings = replace(settings, **chosen)
     dataset = _dataset(settings)
     images: Any = dataset.inputs
+    if isinstance(images, Tensor):
+        return settings, build_dataset(settings)  # as training does, which rejects what is no number
     if isinstance(images, Images):
         images.unreadable = find_faults(images.pixels, len(images), "Checking images")
         dataset = without_unreadable(dataset)
@@ -187,8 +192,11 @@ def _data(settings: Any, dataset: Dataset, tokenizer: str | None) -> list[_Key]:
         keys.append(_Key("split", settings.split))
     if settings.held_out:
         keys.append(_Key("held_out", _one(settings.held_out), "predicted at; no label of it is used in training"))
-        rest = "of the held-out domain; the rest is the test" if settings.unlabelled < 1 else "all: no test"
-        keys += [_Key("unlabelled", settings.unlabelled, rest), _Key("id_val", settings.id_val, "of the other domains")]
+        if settings.unlabelled == 1:
+            keys.append(_Key("unlabelled", 1.0, "all of the held-out domain: nothing is left for a test"))
+        elif len(dataset.rows("ood_test")):
+            keys.append(_Key("unlabelled", settings.unlabelled, "of the held-out domain; the rest is the test"))
+        keys.append(_Key("id_val", settings.id_val, "of the other domains"))
     if isinstance(dataset.inputs, Images):
         keys.append(_Key("size", settings.size, "pixels; more is better, and slower"))
         keys.append(_Key("colour", settings.colour))
@@ -198,7 +206,7 @@ def _data(settings: Any, dataset: Dataset, tokenizer: str | None) -> list[_Key]:
         keys += [_Key("tokenizer", tokenizer or DISTILBERT), _Key("tokens", _tokens(dataset.inputs), "of a text")]
     else:
         if kind == "table":
-            keys.append(_Key("missing", "impute", "median or most frequent, with a feature that says so"))
+            keys.append(_Key("missing", settings.missing, "median or most frequent, with a feature that says so"))
         elif len(_shape(dataset)) == 1:
             keys.append(_Key("scale", "unit"))
         if kind == "table" or len(_shape(dataset)) == 1:

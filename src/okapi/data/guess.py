@@ -60,6 +60,9 @@ def _column_roles(file: TableFile, roles: Roles, sites: Sequence[str]) -> Roles:
     named_id = [name for name in rest if _is_id(name)]
     unique = [name for name in named_id if not (missing(labels[name]).any() or labels[name].duplicated().any())]
     rest = [name for name in rest if name not in (*named_id, split) and name.lower() != "split"]
+    learnt = labels[~missing(labels[target[0]]) & ~labels[domain[0]].astype(str).isin(sites)]
+    if len(learnt):  # nothing is to be learnt from an empty column
+        rest = [name for name in rest if not missing(learnt[name]).all()]
     image, text, columns = _inputs(file, labels.head(_ROWS), kinds, roles, rest)
     return replace(
         roles,
