@@ -208,7 +208,7 @@ def test_a_sheet_that_cannot_be_drawn_leaves_no_half_file(photos, tmp_path, monk
 
     out = tmp_path / "report"
     monkeypatch.setattr("okapi.files.sync", fail)
-    assert run(photos, "--out", out) == 2
+    assert run(photos, "--out", out) == 1
     assert files(out) == set()
 
 

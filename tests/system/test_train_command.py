@@ -271,13 +271,15 @@ def arrays_config(folder: Path, data: Path, **changes: Any) -> Path:
 
 
 BAD_DATA = {
-    "label out of range": ({"y": np.where(np.arange(100) == 3, -2, np.arange(100) % 3)}, "target of row 3 must be"),
-    "label too large": ({"y": np.where(np.arange(100) == 4, 9, 0), "outputs": 3}, "target of row 4 must be"),
+    "label out of range": (
+        {"y": np.where(np.arange(100) == 3, -2, np.arange(100) % 3)},
+        "row 4, column 'y' is missing",
+    ),
     "no validation": ({"split": np.where(SPLIT == "ood_val", "ood_test", SPLIT)}, "split 'ood_val' has no samples"),
     "no unlabelled": ({"split": np.where(SPLIT == "unlabelled", "id_val", SPLIT)}, "split 'unlabelled' has no samples"),
     "no train": ({"split": np.where(SPLIT == "train", "id_val", SPLIT)}, "'train'"),
-    "unknown split": ({"split": np.where(SPLIT == "ood_test", "test", SPLIT)}, "split of row 80 must be one of"),
-    "not finite": ({"x": np.full((100, 4), np.inf)}, "row 0 is not finite"),
+    "unknown split": ({"split": np.where(SPLIT == "ood_test", "test", SPLIT)}, "row 81, column 'split' must be one of"),
+    "not finite": ({"x": np.full((100, 4), np.inf)}, "row 1, column 'x' is not finite"),
 }
 
 
