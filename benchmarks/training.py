@@ -39,7 +39,7 @@ from okapi.data.task import Task
 from okapi.matching import Matches, caliper_nn
 from okapi.models.encoders import MLP
 from okapi.models.network import Network
-from okapi.models.text import TextEncoder
+from okapi.models.text_encoder import TextEncoder
 from okapi.models.vision import VisionBackbone
 from okapi.nn import CrossDomainConsistency
 

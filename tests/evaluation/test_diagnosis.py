@@ -16,8 +16,8 @@ from okapi.config import PAPER, MatchingSettings, OkapiPlusSettings, PrognosticM
 from okapi.data.task import Task
 from okapi.evaluation.diagnosis import CALLED, STRATEGIES, diagnose
 from okapi.evaluation.diagnosis.inputs import gather
-from okapi.evaluation.diagnosis.pairs import vote
-from okapi.evaluation.diagnosis.predictor import Predictor
+from okapi.evaluation.diagnosis.plain_predictor import Predictor
+from okapi.evaluation.diagnosis.strategy_pairs import vote
 from okapi.evaluation.diagnosis.verdict import LEAST_MATCHED, MARGIN, expectations, rule
 from okapi.matching.centring import PRIOR
 from okapi.nn.pseudo_labels import align, class_frequencies

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from okapi.config import MODEL_SETTINGS, CNNSettings, MLPSettings, TextSettings, VisionSettings
 from okapi.models import MLP, MODELS, Network, SmallCNN, TextEncoder, VisionBackbone, build
-from okapi.models.registry import IMAGENET_MEAN, IMAGENET_STD
+from okapi.models.build import IMAGENET_MEAN, IMAGENET_STD
 from okapi.models.vision import BACKBONES
 
 TINY = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "vocabulary": 50, "longest": 12}

@@ -9,7 +9,7 @@ from transformers import AutoModel
 
 from okapi.config import TextSettings
 from okapi.models import TextEncoder, untrained
-from okapi.models.text import text_encoder
+from okapi.models.text_encoder import text_encoder
 
 TOKENS = {"input_ids": torch.randint(5, 50, (3, 7)), "attention_mask": torch.ones(3, 7, dtype=torch.int64)}
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from okapi.cli import main
 from okapi.commands.tune import MOST_ROWS
 from okapi.matching.diagnostics.tuning import tune
-from okapi.report.tuning import tuning_table
+from okapi.report.tuning_report import tuning_table
 
 GRID = {
     "fixed_caliper": [None, 0.95],

@@ -11,7 +11,7 @@ from tests.training.small_data import ROWS, register
 from okapi.config import ConfigError, make_config
 from okapi.runs import Run, Started
 from okapi.runs.checkpoints import read_checkpoint
-from okapi.runs.weights import sha256
+from okapi.runs.weights_file import sha256
 from okapi.training import estimate, resume, train
 from okapi.training.setup import build_parts
 

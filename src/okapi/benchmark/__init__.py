@@ -3,7 +3,7 @@
 from okapi.benchmark.compare import Comparison, average, compare, paired_difference, spread
 from okapi.benchmark.grid import Cell, Grid, make_grid
 from okapi.benchmark.launch import SlurmSettings, run_benchmark
-from okapi.benchmark.results import Results, RunRecord, read_results
+from okapi.benchmark.records import Results, RunRecord, read_results
 
 __all__ = [
     "Cell",

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from okapi.benchmark.grid import Grid
-from okapi.benchmark.results import Results
+from okapi.benchmark.records import Results
 
 Floats: TypeAlias = NDArray[np.float64]
 Key: TypeAlias = tuple[str, Hashable]

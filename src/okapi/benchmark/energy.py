@@ -17,7 +17,7 @@ import pandas as pd
 from okapi.files import write_json
 
 if TYPE_CHECKING:
-    from okapi.benchmark.results import Results
+    from okapi.benchmark.records import Results
 
 FILE = "energy.json"
 Tracking: TypeAlias = Literal["machine", "process"]

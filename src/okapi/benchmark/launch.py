@@ -19,7 +19,7 @@ import joblib
 from okapi.benchmark.energy import check_energy
 from okapi.benchmark.grid import Cell, Grid, save_grid
 from okapi.benchmark.progress import Display
-from okapi.benchmark.results import FAILED, Results, RunRecord, last_lines, log_file, read_results, read_run
+from okapi.benchmark.records import FAILED, Results, RunRecord, last_lines, log_file, read_results, read_run
 from okapi.benchmark.worker import PRELOAD, SIGNALS, Job, be_run, perform, perform_alone
 from okapi.files import locked, write_bytes
 from okapi.runs.results import now

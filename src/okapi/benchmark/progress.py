@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from okapi.benchmark.grid import Cell
-from okapi.benchmark.results import RunRecord
+from okapi.benchmark.records import RunRecord
 from okapi.console import Counting, stderr
 
 _REFRESH = 1.0  # seconds

@@ -23,7 +23,7 @@ from okapi.matching import CaliperMatcher, MatchingWarning
 from okapi.matching import tune as search
 from okapi.matching.diagnostics.tuning import Tuning, check_grid
 from okapi.report.matching import report_settings
-from okapi.report.tuning import setting_text, tuning_report, tuning_table
+from okapi.report.tuning_report import setting_text, tuning_report, tuning_table
 
 GRID = ("fixed_caliper", "std_caliper", "temperature", "caliper_scale", "k", "prognostic_caliper")
 MOST_ROWS = 20  # printed; the file has them all

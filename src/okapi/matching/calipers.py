@@ -12,7 +12,7 @@ from torch import Tensor
 from okapi.matching.checks import Side, check_choice, check_flag, is_number
 from okapi.matching.search.domains import DomainPlan
 from okapi.matching.search.multi_label import MultiLabelPlan
-from okapi.matching.search.pairs import PairFilter
+from okapi.matching.search.pair_values import PairFilter
 from okapi.matching.search.plan import Plan
 from okapi.matching.search.prognosis import FilteredPlan, PrognosticCaliper, PrognosticPlan
 from okapi.matching.search.scores import ScoreCaliper, ScorePlan

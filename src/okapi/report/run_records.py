@@ -10,7 +10,7 @@ import yaml
 from okapi import __version__
 from okapi.benchmark import Cell, Results, RunRecord, read_results
 from okapi.benchmark.grid import ALL, grid_file
-from okapi.benchmark.results import config_hash
+from okapi.benchmark.records import config_hash
 from okapi.runs import Run
 
 

@@ -106,7 +106,7 @@ def named_model(key: str, path: str) -> TrainedModel:
 
 def selected_weights(run: Run, results: Results, notes: list[str], force: bool) -> Weights:
     """Return the weights of model.safetensors, if they are those that the run selected or ``force`` is given."""
-    from okapi.runs.weights import read_weights, sha256, step_of
+    from okapi.runs.weights_file import read_weights, sha256, step_of
 
     path = run.weights_file
     if not path.is_file():
@@ -134,7 +134,7 @@ def selected_weights(run: Run, results: Results, notes: list[str], force: bool) 
 def last_weights(run: Run) -> Weights:
     """Return the network's weights of the newest checkpoint."""
     from okapi.runs.checkpoints import read_newest
-    from okapi.runs.weights import sha256, weights_bytes
+    from okapi.runs.weights_file import sha256, weights_bytes
 
     checkpoint, _ = read_newest(run.checkpoints)
     if checkpoint is None:

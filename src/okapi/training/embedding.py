@@ -23,7 +23,7 @@ from okapi.data.splits import SPLITS
 from okapi.files import locked, remove, remove_unfinished, replacing, write_json
 from okapi.models import untrained
 from okapi.runs import Run
-from okapi.runs.weights import read_weights
+from okapi.runs.weights_file import read_weights
 from okapi.training.devices import find_device
 from okapi.training.encodings import SUFFIXES, EncodingsFile
 from okapi.training.errors import NotFiniteError, RunError

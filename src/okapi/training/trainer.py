@@ -33,7 +33,7 @@ from okapi.files import remove_unfinished, write_bytes
 from okapi.runs import Opened, Results, Run, Started, WeightsFile
 from okapi.runs.checkpoints import Checkpoint, has_checkpoint, read_checkpoint, read_newest, save_checkpoint
 from okapi.runs.run import environment
-from okapi.runs.weights import sha256, weights_bytes
+from okapi.runs.weights_file import sha256, weights_bytes
 from okapi.training.card import model_card
 from okapi.training.devices import as_launched, make_fabric
 from okapi.training.errors import InterruptedRunError, NotFiniteError, RunError

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from okapi.evaluation.diagnosis.inputs import Kind, Samples, gather
-from okapi.evaluation.diagnosis.pairs import Known, leave_out, look_at
+from okapi.evaluation.diagnosis.strategy_pairs import Known, leave_out, look_at
 from okapi.evaluation.diagnosis.verdict import Basis, Verdict, expectations, rule
 from okapi.matching.checks import check_whole
 

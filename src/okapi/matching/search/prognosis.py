@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from okapi.matching.search.pairs import PairFilter
+from okapi.matching.search.pair_values import PairFilter
 from okapi.matching.search.plan import FAR, Block, Plan, Tile, at, cut
 
 ROWS, CHUNK = 128, 128  # keys whose outcomes share a box

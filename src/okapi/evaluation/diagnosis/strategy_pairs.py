@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from okapi.data.task import Task
 from okapi.evaluation import label_free
 from okapi.evaluation.diagnosis.inputs import Samples
-from okapi.evaluation.diagnosis.predictor import Predictor
+from okapi.evaluation.diagnosis.plain_predictor import Predictor
 from okapi.evaluation.diagnosis.strategies import match_by_each
 from okapi.evaluation.diagnosis.verdict import LEAST_MATCHED
 from okapi.evaluation.metrics import Floats, accuracy, decide, pearson_r, probabilities

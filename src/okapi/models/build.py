@@ -10,7 +10,7 @@ from okapi.config import CNNSettings, ModelSettings, TextSettings, VisionSetting
 from okapi.models.efficientnet import EFFICIENTNET_LITE0, MEAN, STD
 from okapi.models.encoders import channels_of, cnn_encoder, mlp_encoder
 from okapi.models.network import Network, Normalise
-from okapi.models.text import text_encoder
+from okapi.models.text_encoder import text_encoder
 from okapi.models.vision import vision_encoder
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
