@@ -28,7 +28,7 @@ def okapi(*words: object) -> None:
 def write_inputs(folder: Path) -> None:
     """Write a table, a data set of arrays and configs for it."""
     rng = np.random.default_rng(0)
-    site, target = np.arange(ROWS) % 6, np.arange(ROWS) % 3
+    site, target = np.arange(ROWS) % 6, np.arange(ROWS) // 6 % 3
     x = rng.normal(size=(ROWS, 4)) + 2 * np.eye(4)[target] + 0.2 * site[:, None]
     names = [f"a rather long name of a covariate {number}" for number in range(4)]
     frame = pd.DataFrame(x, columns=names).assign(

@@ -174,7 +174,7 @@ def test_numbers_are_targets_too(tmp_path: Path):
 
 
 def test_what_a_run_has_left_is_used_and_what_another_has_left_refused(config: Config, tmp_path: Path, monkeypatch):
-    out, append, written = tmp_path / "z.parquet", embedding._Partial.append, []
+    out, append, written = tmp_path / "z.parquet", embedding.Partial.append, []
 
     def stopping(partial: Any, encodings: Any) -> None:
         if written:
@@ -183,7 +183,7 @@ def test_what_a_run_has_left_is_used_and_what_another_has_left_refused(config: C
         written.append(len(encodings))
 
     with monkeypatch.context() as patched:
-        patched.setattr(embedding._Partial, "append", stopping)
+        patched.setattr(embedding.Partial, "append", stopping)
         with pytest.raises(KeyboardInterrupt):
             embed(config, out)
     assert written == [1024]
