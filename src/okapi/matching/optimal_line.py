@@ -143,7 +143,7 @@ def full_matching(query: Array, key: Array, limit: float) -> tuple[Array, Array]
     Examples
     --------
     >>> full_matching(np.array([0.0, 1.0]), np.array([0.9, 1.3, 9]), limit=2)
-    (array([0, 1, 1]), array([0, 0, 1]))
+    (array([0, 1]), array([0, 1]))
     """
     line = Windows.of(query, key, limit)
     value, start, bits = np.zeros(1), 0, []  # least total up to the pair of the query before and these keys
