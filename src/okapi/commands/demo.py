@@ -21,9 +21,6 @@ from okapi.report.matching import Matching, matching_report
 
 METHODS = ("erm", "fixmatch", "okapi", "okapi_plus")
 SEEDS = 2
-LENGTH = [
-    ("training.steps", "300")
-]  # half of what the configs say, twice: ERM first, then every method from its weights
 LEARNING_RATE = 0.002  # from learnt weights
 SITES = {"id_test": "labelled sites", "unlabelled_test": "unlabelled sites", "ood_test": "new sites"}
 CALIPERS: dict[str, dict[str, Any]] = {
@@ -46,7 +43,7 @@ def demo(out: Path, *, overrides: Sequence[tuple[str, str]] = ()) -> None:
         Made if need be. Gets ``images/``, ``matches.csv`` and ``matches.html``, which are replaced; ``runs/``, as
         ``okapi benchmark`` writes it; and ``report.html``.
     overrides : sequence of (key, text)
-        Keys of the configs of all methods, which win over ``LENGTH``.
+        Keys of the configs of all methods, such as ``training.steps``.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; --out names a folder")
@@ -61,8 +58,9 @@ def demo(out: Path, *, overrides: Sequence[tuple[str, str]] = ()) -> None:
 
 def demo_grid(overrides: Sequence[tuple[str, str]] = ()) -> Grid:
     """Return what is trained: every method from the weights of an ERM run of its seed."""
-    changes = [*LENGTH, *overrides]
-    grid = make_grid([Path("configs/sites")], methods=METHODS, seeds=range(SEEDS), overrides=changes, start_from="erm")
+    grid = make_grid(
+        [Path("configs/sites")], methods=METHODS, seeds=range(SEEDS), overrides=list(overrides), start_from="erm"
+    )
     if "training.learning_rate" in dict(overrides):
         return grid
     methods = {
