@@ -229,7 +229,7 @@ class CORALSettings(Settings):
     Parameters
     ----------
     weight : float
-        Of the penalty. WILDS 2.0 chooses it between 0.1 and 10 for each data set.
+        Of the penalty.
     """
 
     name: Literal["coral"] = "coral"
@@ -243,7 +243,7 @@ class DANNSettings(Settings):
     Parameters
     ----------
     weight : float
-        Of the discriminator's loss. WILDS 2.0 chooses it between 0.1 and 10 for each data set.
+        Of the discriminator's loss.
     """
 
     name: Literal["dann"] = "dann"

@@ -161,6 +161,7 @@ def _table(name: str, title: str, frame: pd.DataFrame, caption: str = "", worst_
     numbers = [str(column) for column in frame if pd.api.types.is_float_dtype(frame[column])]
     ruled = {column: rule for column in numbers if (rule := rule_of(column))}
     formats = {column: share for column in numbers if re.search(r"(^|_)share(_|$)", column)}
+    formats |= {column: "{:.4g}".format for column in numbers if column.startswith("mean_") and column not in ruled}
     smd = [column for column, rule in ruled.items() if rule == "smd"]
     if worst_first and smd and len(frame) > MOST_ROWS:
         frame = frame.iloc[np.argsort(-frame[smd[-1]].abs().to_numpy(), kind="stable")]
